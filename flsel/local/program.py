@@ -426,7 +426,7 @@ def exchanged(model: nn.Module) -> Params:
     if model not in _CONSTANTS:
         infinite = {n for n, b in model.named_buffers() if b.is_floating_point() and bool(b.isinf().any())}
         _CONSTANTS[model] = {n for n in infinite if not bool(model.get_buffer(n).isnan().any())}
-    trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    trainable: Params = {n: p for n, p in model.named_parameters() if p.requires_grad}
     buffers = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
     if not buffers:  # the usual case, in which nothing needs the slow state_dict()
         return trainable

@@ -246,10 +246,10 @@ def _assemble(
     program = without_constants(check_outputs(program, data.test))
     whole = whole or config.local.backend == "lightning"
     program = with_logs(program, (_lightning_trainer(config) if whole else SequentialTrainer()).logs)
-    if program.logs and config.local.backend == "compiled":
+    if program.logs and config.local.backend == "compiled" and program.device.type != "cpu":
         say_once(
-            f"local.backend compiled drops what training_step of {type(model).__name__} logs: take auto or "
-            f"sequential to have the columns {CLIENT_LOG}{program.logs[0]} and the like in metrics.csv"
+            f"local.backend compiled drops what training_step of {type(model).__name__} logs on a GPU: take "
+            f"auto or sequential to have columns such as {CLIENT_LOG}{program.logs[0]} in metrics.csv"
         )
         program = replace(program, logs=())
     if Need.SQUARED_LOSS in config.selector.needs:
@@ -370,8 +370,9 @@ def _make_trainer(config: RunConfig, program: Program, workers: WorkerPool | Non
         # Measured in benchmarks/backends.md, on CPUs.
         tried = kind in ("cpu", "cuda")
         reason = why_not_compiled(program) if tried else f"nothing was compiled on {kind} so far"
-        if program.logs and not reason:
-            reason = f"training_step logs {short(', '.join(program.logs), 60)}, which compiled steps do not"
+        if program.logs and not reason and kind != "cpu":
+            names = short(", ".join(program.logs), 60)
+            reason = f"training_step logs {names}, which compiled steps do on a CPU alone"
         backend = "sequential" if reason else "compiled"
         _LOG.info("local.backend auto: %s%s", backend, f", since {reason}" if reason else "")
     if backend != "sequential" and torch_internals.gone():

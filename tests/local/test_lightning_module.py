@@ -14,18 +14,21 @@ import pytest
 import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
-from runs import built, settings, started
+from runs import built, resumed, settings, started
 from torch import Tensor, nn, optim
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
 from flsel.config.groups import LocalConfig
+from flsel.config.simulated_time import AsyncConfig
+from flsel.devices import LogNormal
 from flsel.errors import UserError
 from flsel.local.lightning_module import REPLACED, NeedsTrainer, without_trainer
 from flsel.local.lightning_trainer import TrainerFlags
 from flsel.local.tasks import as_task
 from flsel.metrics import CLIENT_LOG
 from flsel.objectives import SCAFFOLD
+from flsel.selectors import Uniform
 
 DIMENSION, CLASSES = 8, 4
 
@@ -143,11 +146,74 @@ def test_logs_of_hooks_are_columns_of_metrics(tmp_path):
     assert second["client_log/epoch"] == 1
 
 
-def test_compiled_steps_tell_that_logs_are_dropped(tmp_path, caplog):
-    local = LocalConfig(batch_size=5, steps=3, backend="compiled")
-    made = built(settings(tmp_path, model=type("Told", (Logs,), {}), local=local))
-    assert "local.backend compiled drops what training_step of Told logs" in caplog.text
-    assert not [name for name in made.server.step().metrics or {} if name.startswith(CLIENT_LOG)]
+class LogsNumbers(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.log("loss", loss)
+        self.log("both", 2 * loss, on_epoch=True, batch_size=3)
+        self.log_dict({"mean": loss, "one": 1.0}, on_step=False, on_epoch=True)
+        return loss
+
+
+class LogsPictures(LogsNumbers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(
+            nn.Unflatten(1, (1, 2, 4)), nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(6, CLASSES)
+        )
+
+
+@pytest.mark.parametrize("model", [LogsNumbers, LogsPictures])
+def test_compiled_steps_log_as_sequential_ones(model, tmp_path, caplog):
+    found = []
+    with caplog.at_level(logging.INFO, "flsel"):
+        for backend in ("auto", "sequential"):
+            local = LocalConfig(batch_size=5, epochs=2, last_batch="wrap", backend=backend)
+            server = built(settings(tmp_path, model=model, local=local, clients_per_round=4)).server
+            server.step()
+            metrics = server.step().metrics
+            found.append({name: value for name, value in metrics.items() if name.startswith(CLIENT_LOG)})
+    assert "local.backend auto: compiled" in caplog.text
+    assert "the step is not compiled" not in caplog.text
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    names = ("both", "both_epoch", "both_step", "loss", "mean", "one")
+    assert sorted(found[0]) == [CLIENT_LOG + name for name in names]
+
+
+@pytest.mark.parametrize("concurrency", [None, 4])
+def test_a_resumed_run_logs_the_same(concurrency, tmp_path):
+    rules = AsyncConfig(concurrency, **({} if concurrency is None else {"buffer": 2}))
+    devices = None if concurrency is None else LogNormal()
+    local = LocalConfig(batch_size=5, steps=3, last_batch="wrap")
+    config = settings(
+        tmp_path, model=LogsNumbers, local=local, rounds=4, asynchronous=rules, devices=devices,
+        selector=Uniform(weights="equal"),
+    )  # fmt: skip
+    rows = []
+    for stops in (False, True):
+        output = replace(config.output, name=str(stops))
+        with started(replace(config, output=output)) as session:
+            for _ in range(2 if stops else 4):
+                session.step()
+            session.save()
+            rows.append(session.rows())
+    with resumed(tmp_path / "True") as session:
+        for _ in range(2):
+            session.step()
+        rows.append(session.rows())
+    for whole, again in zip(rows[0][-2:], rows[2][-2:], strict=True):
+        logs = {name: value for name, value in whole.items() if name.startswith(CLIENT_LOG)}
+        assert len(logs) == 6
+        assert logs == {name: again[name] for name in logs}
+
+
+def test_steps_that_log_metrics_are_not_compiled(tmp_path, caplog):
+    local = LocalConfig(batch_size=5, steps=3, last_batch="wrap")
+    with caplog.at_level(logging.INFO, "flsel"):
+        made = built(settings(tmp_path, model=type("Told", (Logs,), {}), local=local))
+        metrics = made.server.step().metrics
+    assert "the step is not compiled, since it" in caplog.text
+    assert metrics[CLIENT_LOG + "hits"] >= 0
 
 
 class BatchAlone(Net):

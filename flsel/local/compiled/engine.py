@@ -16,9 +16,10 @@ from flsel.data.trees import mapped, tensors
 from flsel.local.compiled.pool import Pool, is_large
 from flsel.local.compiled.refusals import Convolves, weighs_examples
 from flsel.local.compiled.step import CompiledStep, ExampleGatherer, StackedParams
+from flsel.local.compiled.step_logs import ClientLogs
 from flsel.local.compiled.trace import Example, kept_by
 from flsel.local.dropout import step_keys, visit_key
-from flsel.local.program import Program, Visit
+from flsel.local.program import Program, Visit, put_logs
 from flsel.local.tasks import convolves
 from flsel.params import Params, padded_rows, repeated, row, stacked, whole
 
@@ -94,6 +95,11 @@ class Engine:
     def _visit(self, cohort: Cohort, factor: float, ends: Params) -> None:
         """Train one stack of clients and write their models into ``ends``."""
         steps = cohort.steps
+        heard = None
+        if self._program.logs:
+            shards = (visit.program.population.shards[visit.client] for visit in cohort.visits)
+            passes = [-(-len(shard) // self._program.spec.size) for shard in shards]
+            heard = ClientLogs(steps, passes)
         at = 0
         wider: StackedParams | None = None
         while at < steps[0]:
@@ -105,7 +111,7 @@ class Engine:
             else:
                 stack.take_over(wider)
             until = self._until(stack, steps, at)
-            self._run(stack, now, range(at, until), ends)
+            self._run(stack, now, range(at, until), ends, heard)
             at, wider = until, stack
 
     @staticmethod
@@ -116,7 +122,14 @@ class Engine:
         half = steps[stack.rows // 2] if stack.rows // 2 < len(steps) else 0
         return max(half, at + 1)
 
-    def _run(self, stack: StackedParams, cohort: Cohort, span: range, ends: Params) -> None:
+    def _run(
+        self,
+        stack: StackedParams,
+        cohort: Cohort,
+        span: range,
+        ends: Params,
+        heard: ClientLogs | None,
+    ) -> None:
         """Take some steps of a stack; models whose last step is among them are copied out."""
         leaving: dict[int, list[int]] = {}
         for place, count in enumerate(cohort.steps[: len(cohort.rows)]):
@@ -126,10 +139,17 @@ class Engine:
         for step, part in self._load_steps(stack, cohort, models, span):
             at = part.start
             for stop in sorted({n for n in leaving if n in part} | {part.stop}):
-                step.advance(stop - at)
+                if heard is None:
+                    step.advance(stop - at)
+                else:
+                    _advance(step, range(at, stop), cohort, heard)
                 at = stop
                 if stop in leaving:
-                    self._copy_out(stack, cohort, leaving.pop(stop), ends)
+                    rows = leaving.pop(stop)
+                    self._copy_out(stack, cohort, rows, ends)
+                    for place in rows if heard is not None else ():
+                        assert heard is not None
+                        put_logs(ends, cohort.rows[place], heard.values(place))
 
     def _copy_out(self, stack: StackedParams, cohort: Cohort, rows: list[int], ends: Params) -> None:
         """Write models of a stack, which lie side by side since they take as many steps, into ``ends``."""
@@ -223,6 +243,16 @@ class Engine:
             named = zip(tensors(data.x), data.normalize.of_tensors(data.x), strict=True)
             self._inputs = [ExampleGatherer(x, own, channels_last=self._single) for x, own in named]
         return self._inputs
+
+
+def _advance(step: CompiledStep, span: range, cohort: Cohort, heard: ClientLogs) -> None:
+    """Take steps, and hear what is logged in those that count."""
+    for number in span:
+        ear = heard.ear(number, cohort.longest[number], step.kinds)
+        if ear is None:
+            step.advance(1)
+        else:
+            step.advance_heard(ear)
 
 
 @contextmanager

@@ -259,19 +259,21 @@ class When(IntEnum):
 
 @dataclass(frozen=True)
 class GraphParts:
-    """A step in three functions.
+    """A step in four functions.
 
     Attributes:
         visit: Maps the visit's inputs to what stays the same in all its steps.
         labels: Maps ``visit``'s outputs and the labels of a step to what does not depend on the model; it
             works under ``vmap`` over steps.
         step: Maps parameters, ``visit``'s outputs, ``labels``' outputs and inputs to gradients.
+        logs: Maps the same to what the step logs.
         params, constants, terms: Number of the parameters, of ``visit``'s and of ``labels``' outputs.
     """
 
     visit: fx.GraphModule
     labels: fx.GraphModule
     step: fx.GraphModule
+    logs: fx.GraphModule
     params: int
     constants: int
     terms: int
@@ -287,11 +289,13 @@ def split(traced: Traced) -> GraphParts:
     when = _ages(graph, visit, labels)
     constants = _crossing(graph, when, When.VISIT)
     terms = [n for n in _crossing(graph, when, When.LABELS) if when[n] is When.LABELS]
-    gradients = list(graph.output_node().args[0])  # type: ignore[arg-type]
+    outputs: list[fx.Node] = list(graph.output_node().args[0])  # type: ignore[arg-type]
+    own, count = [*params, *constants, *terms, *x], len(traced.names)
     return GraphParts(
         visit=_part(traced.graph, visit, constants),
         labels=_part(traced.graph, [*constants, *labels], terms),
-        step=_part(traced.graph, [*params, *constants, *terms, *x], gradients),
+        step=_part(traced.graph, own, outputs[:count]),
+        logs=_part(traced.graph, own, outputs[count:]),
         params=len(params),
         constants=len(constants),
         terms=len(terms),

@@ -265,6 +265,13 @@ class HostRunner(StepRunner):
             gather(place)
             run(*numbers, *terms)
 
+    def step(self, before: Run) -> None:
+        """Take the next step, and before it call something with what does not depend on the parameters."""
+        numbers, place, terms = next(self._next)
+        self._gather(place)
+        before(*terms)
+        self._run(*numbers, *terms)
+
 
 class TableRunner(StepRunner):
     """Lets every step read its rows of tables on the device; a counter there has the number of the row.

@@ -65,7 +65,7 @@ class CompiledStep:
         self._labels = parts.labels
         self._visit = parts.visit.forward
         self._names = traced.names
-        self.drops, self.convolves = traced.drops, traced.convolves
+        self.drops, self.convolves, self.kinds = traced.drops, traced.convolves, traced.kinds
         self._met: Counter[int] = Counter()
         self._flat: dict[int, Any] = {}
         self._runner = self._bind(parts, traced)
@@ -93,6 +93,11 @@ class CompiledStep:
         """Take the next steps of those that were loaded."""
         self._runner.advance(count)
 
+    def advance_heard(self, ear: Callable[[Sequence[Tensor]], None]) -> None:
+        """Take the next step, and let what it logs be heard."""
+        assert isinstance(self._runner, HostRunner)
+        self._runner.step(lambda *terms: ear(self._logs(*terms)))
+
     def _terms(self, labels: list[Tensor]) -> list[Tensor]:
         """Compute, for each of S steps at once, what depends on labels only."""
         inputs, count = (*self._constants, *labels), len(labels[0])
@@ -116,7 +121,11 @@ class CompiledStep:
         self.term_bytes = sum(term.numel() * term.element_size() for term in terms)
         first = parts.params + parts.constants
         inputs = [*stack.params.values(), *self._constants, *terms, *self.x]
-        flat = FlatCode(parts.step, inputs, moving=range(first, first + (0 if stack.tabled else parts.terms)))
+        moving = range(first, first + (0 if stack.tabled else parts.terms))
+        flat = FlatCode(parts.step, inputs, moving)
+        if traced.kinds:
+            logs = FlatCode(parts.logs, inputs, moving)
+            self._logs = logs.finish([logs.argument(value) for value in logs.emit()], [])
         like = next(iter(stack.params.values()))
         fixed = like.new_zeros(len(stack.numbers(range(1))[0])) if stack.tabled else None
         sums = Sums(flat) if fixed is None else DeviceSums(flat, fixed)

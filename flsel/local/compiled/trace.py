@@ -17,7 +17,9 @@ from torch.overrides import TorchFunctionMode
 from flsel.data.trees import Tree, rebuilt, tensors
 from flsel.local.compiled.record_graph import check_graph, record
 from flsel.local.compiled.refusals import Refused, Unread, out_of_place, watched
+from flsel.local.compiled.step_logs import LogKind, StepLog
 from flsel.local.dropout import Masks
+from flsel.local.lightning_internals import heard_by
 from flsel.local.program import Program
 from flsel.local.snapshot import undisturbed
 from flsel.local.tasks import loss_of
@@ -77,6 +79,7 @@ class Traced:
         inputs: The example's tensors in the order of the placeholders.
         drops: Whether the loss depends on the keys.
         convolves: Whether it has convolutions.
+        kinds: How the step logs the values that come behind the gradients.
     """
 
     graph: fx.GraphModule
@@ -87,6 +90,7 @@ class Traced:
     inputs: list[Tensor]
     drops: bool
     convolves: bool
+    kinds: list[LogKind]
 
 
 def state_leaves(objective: Objective) -> tuple[list[Any], Any]:
@@ -143,7 +147,8 @@ def trace(program: Program, example: Example) -> Traced:
     at = count + len(visit) + len(tensors(example.y))
     (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{at}")
     convolves = any(node.target is CONVOLVE for node in graph.graph.nodes)
-    return Traced(graph, names, count, len(visit), len(labels), inputs, bool(keys.users), convolves)
+    drops = bool(keys.users)
+    return Traced(graph, names, count, len(visit), len(labels), inputs, drops, convolves, step.kinds)
 
 
 @cache
@@ -158,6 +163,7 @@ class _Flat:
     def __init__(self, program: Program, example: Example, names: list[str], visit: int, labels: int) -> None:
         self._program, self._example, self._names = program, example, names
         self._visit, self._labels = visit, labels
+        self.kinds: list[LogKind] = []
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         example, todo = self._example, list(inputs)
@@ -174,10 +180,11 @@ class _Flat:
             program = replace(program, objective=objective)
             starts = dict(zip(example.starts, _take(visit, len(example.starts)), strict=True))
             (clients,) = visit
-        grads = _gradients(program, example, params, self._names, models, (todo, labels))
+        loss = client_loss(program, example, self.kinds)
+        grads, logged = _gradients(loss, example, params, self._names, models, (todo, labels))
         if overrides(program.objective, "correct"):
-            return _corrected(program.objective, grads, params, starts, clients)
-        return tuple(grads.values())
+            return *_corrected(program.objective, grads, params, starts, clients), *logged
+        return *grads.values(), *logged
 
 
 def _take(values: list[Tensor], count: int) -> list[Tensor]:
@@ -202,15 +209,14 @@ def _corrected(
 
 
 def _gradients(
-    program: Program,
+    loss: Callable[..., tuple[Tensor, tuple[Tensor, ...]]],
     example: Example,
     params: Params,
     names: Sequence[str],
     models: tuple[Params, ...],
     batch: tuple[list[Tensor], list[Tensor]],
-) -> Params:
+) -> tuple[Params, tuple[Tensor, ...]]:
     x, labels = batch
-    loss = client_loss(program, example)
     live = {name: value.detach() for name, value in params.items()}
     for param in live.values():
         param.requires_grad_()
@@ -219,29 +225,43 @@ def _gradients(
             # The rows do not meet, so that the gradient of the sum is every row's own.
             # Attention is written out: vmap would call its kernels for one model at a time.
             with sdpa_kernel(SDPBackend.MATH):
-                total = vmap(loss)(live, models, x, *labels).sum()
+                losses, logged = vmap(loss)(live, models, x, *labels)
+                total = losses.sum()
         else:
             single = tuple({name: value[0] for name, value in model.items()} for model in models)
-            total = loss(live, single, x, *labels)
+            total, logged = loss(live, single, x, *labels)
     grads = torch.autograd.grad(total, [live[name] for name in names])
-    return dict(zip(names, grads, strict=True))
+    return dict(zip(names, grads, strict=True)), logged
 
 
-def client_loss(program: Program, example: Example) -> Callable[..., Tensor]:
-    """Return the loss of one client's batch as a function of parameters, frozen models, inputs and labels.
+def client_loss(
+    program: Program, example: Example, kinds: list[LogKind]
+) -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
+    """Return the loss of one client's batch, and what the step logs, as a function.
 
-    The inputs are the tensors of :attr:`Example.x`, the labels those of :attr:`Example.labels`.
+    Its arguments are parameters, frozen models, the tensors of :attr:`Example.x`, and those of
+    :attr:`Example.labels`.
+
+    Args:
+        program: The client's side.
+        example: What the step is traced with.
+        kinds: Gets how each value is logged.
     """
     step, weighs = program.as_function(_Step(program)), example.weights is not None
     targets = len(tensors(example.y))
 
-    def loss(params: Params, models: tuple[Params, ...], inputs: list[Tensor], *labels: Tensor) -> Tensor:
+    def loss(
+        params: Params, models: tuple[Params, ...], inputs: list[Tensor], *labels: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         x, y = rebuilt(example.x, inputs), rebuilt(example.y, list(labels[:targets]))
         key, *rest = labels[targets:]
         weights = rest.pop(0) if weighs else None
         drawn = dict(zip(example.drawn, rest, strict=True))
-        with Masks(key), _Queries():
-            return program.loss(lambda: step(params, x, y, weights), (x, y), models, drawn, weights)
+        log = StepLog() if program.logs else None
+        with Masks(key), _Queries(), heard_by(log):
+            found = program.loss(lambda: step(params, x, y, weights), (x, y), models, drawn, weights)
+        kinds[:] = [] if log is None else log.kinds
+        return found, () if log is None else tuple(log.values)
 
     return loss
 
@@ -308,7 +328,7 @@ def _used(program: Program, example: Example) -> list[str]:
     models = tuple({name: value[0] for name, value in model.items()} for model in example.models)
     rest, inputs = (list(map(first, values)) for values in (example.labels, tensors(example.x)))
     with watched(program.kept), undisturbed(program.task), torch.enable_grad():
-        loss = client_loss(program, example)(live, models, inputs, *rest)
+        loss, _ = client_loss(program, example, [])(live, models, inputs, *rest)
         grads = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
     used = [name for name, value in zip(live, grads, strict=True) if value is not None]
     if not used:
