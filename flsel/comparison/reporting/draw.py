@@ -21,21 +21,21 @@ _DPI = 300
 
 
 class UndrawnError(UserError):
-    """The process that draws died, or could not draw."""
+    """What the process could not draw, since it failed or died."""
 
 
-class DiedError(UndrawnError):
-    """The process died, as the next one would: the memory is too small, or no process can be started."""
+def drawn(specs: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> list[list[bytes] | UndrawnError]:
+    """Draw Vega-Lite specifications in formats: ``svg``, ``pdf`` or ``png``.
 
+    One process draws them all, since it takes longer to start than to draw.
 
-def drawn(spec: Mapping[str, Any], kinds: Sequence[str]) -> list[bytes]:
-    """Draw a Vega-Lite specification in formats: ``svg``, ``pdf`` or ``png``.
+    Returns:
+        For each its formats, or why it could not be drawn.
 
     Raises:
-        UndrawnError: If it cannot be drawn.
         UserError: If vl-convert is missing.
     """
-    return _asked({"spec": spec, "kinds": list(kinds)}, "figures need")
+    return _asked([{"spec": spec, "kinds": list(kinds)} for spec in specs], "figures need")
 
 
 def bundle(exposed: str) -> str:
@@ -48,45 +48,58 @@ def bundle(exposed: str) -> str:
         UndrawnError: If the process that makes it dies.
         UserError: If vl-convert is missing.
     """
-    return _asked({"exposed": exposed}, "report.html needs")[0].decode()
+    (made,) = _asked([{"exposed": exposed}], "report.html needs")
+    if isinstance(made, UndrawnError):
+        raise made
+    return made[0].decode()
 
 
 def answer() -> None:
-    """Do what standard input asks, and write it to standard output: the child's side."""
+    """Make each part that standard input asks for, and write a line for it: the child's side."""
+    for part in json.load(sys.stdin):
+        try:
+            line: list[str] | str = [base64.b64encode(content).decode() for content in _made(part)]
+        except Exception as error:  # vl-convert's own; the next figure may be fine
+            line = " ".join(str(error).splitlines()[:2])  # the rest is where in its JavaScript
+        print(json.dumps(line), flush=True)
+
+
+def _made(part: Mapping[str, Any]) -> list[bytes]:
     import vl_convert
 
-    asked = json.load(sys.stdin)
-    if "exposed" in asked:
-        found = [str(vl_convert.javascript_bundle(asked["exposed"])).encode()]
-    else:
-        spec = asked["spec"]
-        svg = str(vl_convert.vegalite_to_svg(spec)) if {"svg", "pdf"} & {*asked["kinds"]} else ""
-        make: Mapping[str, Callable[[], bytes]] = {
-            "svg": svg.encode,
-            # The version up to which LaTeX takes figures without a warning; nothing newer is in them.
-            "pdf": lambda: bytes(vl_convert.svg_to_pdf(svg)).replace(b"%PDF-1.7", b"%PDF-1.5", 1),
-            "png": lambda: bytes(vl_convert.vegalite_to_png(spec, ppi=_DPI)),
-        }
-        found = [make[kind]() for kind in asked["kinds"]]
-    json.dump([base64.b64encode(each).decode() for each in found], sys.stdout)
+    if "exposed" in part:
+        return [str(vl_convert.javascript_bundle(part["exposed"])).encode()]
+    spec, kinds = part["spec"], part["kinds"]
+    svg = str(vl_convert.vegalite_to_svg(spec)) if {"svg", "pdf"} & {*kinds} else ""
+    make: Mapping[str, Callable[[], bytes]] = {
+        "svg": svg.encode,
+        # The version up to which LaTeX takes figures without a warning; nothing newer is in them.
+        "pdf": lambda: bytes(vl_convert.svg_to_pdf(svg)).replace(b"%PDF-1.7", b"%PDF-1.5", 1),
+        "png": lambda: bytes(vl_convert.vegalite_to_png(spec, ppi=_DPI)),
+    }
+    return [make[kind]() for kind in kinds]
 
 
-def _asked(what: Mapping[str, Any], need: str) -> list[bytes]:
+def _asked(parts: Sequence[Mapping[str, Any]], need: str) -> list[list[bytes] | UndrawnError]:
     if sys.modules.get("vl_convert", find_spec) is None or find_spec("vl_convert") is None:
         raise UserError(f"{need} vl-convert: pip install vl-convert-python.")
     try:
         done = subprocess.run(
             [sys.executable, "-c", _START, json.dumps(sys.path)],
-            input=json.dumps(what).encode(),
+            input=json.dumps(parts).encode(),
             capture_output=True,
         )
     except OSError as error:
-        raise DiedError(f"no process for vl-convert could be started ({error.strerror}).") from error
-    try:
-        return [base64.b64decode(each) for each in json.loads(done.stdout)]
-    except ValueError:
-        kind = DiedError if done.returncode < 0 else UndrawnError
-        raise kind(f"vl-convert {_why(done)}.") from None
+        return [UndrawnError(f"no process for vl-convert could be started ({error.strerror}).")] * len(parts)
+    lines = done.stdout.decode().splitlines(keepends=True)
+    answers = [_read(json.loads(line)) for line in lines if line.endswith("\n")]  # no line of a dying process
+    return answers + [UndrawnError(f"vl-convert {_why(done)}.")] * (len(parts) - len(answers))
+
+
+def _read(line: list[str] | str) -> list[bytes] | UndrawnError:
+    if isinstance(line, str):
+        return UndrawnError(f"vl-convert failed: {short(line, 200)}")
+    return [base64.b64decode(content) for content in line]
 
 
 def _why(done: subprocess.CompletedProcess[bytes]) -> str:

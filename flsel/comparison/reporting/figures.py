@@ -28,7 +28,7 @@ from flsel.comparison.reporting.chart import (
     Spec,
 )
 from flsel.comparison.reporting.chart_data import chart_data
-from flsel.comparison.reporting.draw import DiedError, UndrawnError, drawn
+from flsel.comparison.reporting.draw import UndrawnError, drawn
 from flsel.comparison.reporting.result_charts import charts
 from flsel.errors import UserError
 from flsel.files import home, make_folder, write_atomic
@@ -73,7 +73,10 @@ class Drawing:
         """
         if kind not in FORMATS:
             raise UserError(f"format must be one of {', '.join(FORMATS)}, got {kind!r}.")
-        return drawn(chart_text(self.spec), [kind])[0]
+        (made,) = drawn([chart_text(self.spec)], [kind])
+        if isinstance(made, UndrawnError):
+            raise made
+        return made[0]
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Save the figure in the format of the path's suffix, whole or not at all.
@@ -133,25 +136,24 @@ def write_charts(analysis: Analysis, folder: Path) -> list[Path]:
     """
     make_folder(folder)
     known = {chart.name for chart in charts(analysis, looks(analysis.variants), chart_data(analysis))}
+    names = [name for name in _PAPER if name in known]
+    specs = [chart_text(draw_chart(analysis, name).spec) for name in names]
     written, missing = list[Path](), dict[str, UndrawnError]()
-    for name in (name for name in _PAPER if name in known):
-        died = next((error for error in missing.values() if isinstance(error, DiedError)), None)
-        try:
-            if died is not None:
-                raise died
-            written += _write(draw_chart(analysis, name), folder / _NAMES.get(name, name))
-        except UndrawnError as error:
-            missing[_NAMES.get(name, name)] = error
+    for name, made in zip(names, drawn(specs, FORMATS), strict=True):
+        file = _NAMES.get(name, name)
+        if isinstance(made, UndrawnError):
+            missing[file] = made
+        else:
+            written += _write(made, folder / file)
     if missing:
         why = next(iter(missing.values()))
         _LOG.warning("%s lacks the figures %s: %s", folder, ", ".join(missing), why)
     return written
 
 
-def _write(drawing: Drawing, stem: Path) -> list[Path]:
+def _write(contents: Sequence[bytes], stem: Path) -> list[Path]:
     """Write a figure in each format, unless it is there already: a PDF has other bytes each time."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
-    contents = drawn(chart_text(drawing.spec), FORMATS)
     there = FORMATS.index("svg")
     if not (all(path.is_file() for path in paths) and paths[there].read_bytes() == contents[there]):
         for path, content in zip(paths, contents, strict=True):
