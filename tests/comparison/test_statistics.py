@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from flsel.comparison.judging import estimates as ours
+from flsel.comparison.judging.designs import FEWEST_SEEDS
 from flsel.comparison.judging.power import resolvable, seeds_needed, seeds_to_reject
 from flsel.comparison.judging.ranks import performance_profile, rank
 
@@ -229,8 +230,8 @@ def test_performance_profile_is_a_share():
 
 @pytest.mark.parametrize("spread", [1e-2, 1e-3, 1e-6, 1e-9])
 @pytest.mark.parametrize("n", [2, 3, 5, 20])
-def test_differences_that_are_nearly_the_same_need_two_seeds(n: int, spread: float):
-    assert seeds_needed(1.0 + spread * np.linspace(-1, 1, n)).value == 2
+def test_differences_that_are_nearly_the_same_need_the_fewest_seeds_that_carry_a_claim(n: int, spread: float):
+    assert seeds_needed(1.0 + spread * np.linspace(-1, 1, n)).value == FEWEST_SEEDS
 
 
 def test_seeds_needed_is_symmetric_and_falls_with_the_effect():
