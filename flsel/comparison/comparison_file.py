@@ -45,7 +45,7 @@ def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:
 
 
 def _judging(plain: dict[str, Any]) -> Judging:
-    if isinstance(rules := plain.get("until_decided"), dict):  # as version 0.1.0 wrote it
+    if isinstance(rules := plain.get("until_decided"), dict):  # earlier files have them apart
         plain = plain | rules | {"until_decided": True}
     earlier = tuple((n, width) for n, width in plain.get("earlier_margins", ()))
     changes = tuple(Change(**change) for change in plain.get("changes", ()))

@@ -11,12 +11,14 @@ from typing import Any
 import made
 import numpy as np
 import pytest
+import yaml
 from runs import settings
 
 import flsel
 from flsel.commands.cli import main
 from flsel.comparison import cells
 from flsel.comparison.comparison import Comparison
+from flsel.comparison.comparison_file import read_declaration
 from flsel.comparison.comparison_plan import plan_comparison
 from flsel.comparison.judging.settings import Judging
 from flsel.comparison.run_table import Run, read_run
@@ -85,6 +87,18 @@ def test_looks_are_written_and_a_finished_comparison_is_judged_the_same_again(tm
     assert runner.executed.total() == len(found.analysis.runs)
     main_row = next(line for line in found.to_markdown().splitlines() if line.startswith("| PowD"))
     assert f"better at {len([r for r in rows if r['variant'] == 'PowD']) + 5}" in main_row
+
+
+def test_rules_in_a_mapping_of_their_own_are_read(tmp_path, runner):
+    compare(tmp_path)
+    file = tmp_path / "c" / "comparison.yaml"
+    plain, judging = yaml.safe_load(file.read_text()), read_declaration(tmp_path / "c")[1]
+    apart = ("margin", "max_seeds", "first_max_seeds", "each_scenario", "decides", "level", "earlier_margins")
+    rules = {name: plain["judging"].pop(name) for name in apart}
+    plain["judging"] |= {"until_decided": rules, "margin": None, "level": rules["level"]}
+    file.write_text(yaml.safe_dump(plain, sort_keys=False))
+    assert read_declaration(tmp_path / "c")[1] == judging
+    assert (judging.margin, judging.max_seeds) == (2.0, 30)
 
 
 def test_looks_read_a_finished_run_once(tmp_path, runner, monkeypatch):
