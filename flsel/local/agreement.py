@@ -14,7 +14,7 @@ from flsel.params import Params
 from flsel.selector.state import Stateful
 
 Check = Literal["auto", "every", "off"]
-Question = Literal["train", "losses", "evaluation"]
+Question = Literal["train", "losses", "gradients", "evaluation"]
 
 
 RUN_AGAIN = "run again with --local.backend sequential --local.workers 1"

@@ -41,6 +41,7 @@ _STEPS = 60
 _ASKED = 8
 _PLAIN = {
     "losses": "asks clients for losses one by one",
+    "gradients": "asks clients for gradients one by one",
     "evaluation": "evaluates images with their channels first",
 }
 Ask = Callable[[Visit], Params]
@@ -106,7 +107,17 @@ class CheckedTrainer(LocalTrainer):
 
     def gradients(self, visits: Sequence[Visit]) -> Params:
         """Return the clients' gradients (see :class:`flsel.local.trainer.LocalTrainer`)."""
-        return self._fast.gradients(visits)
+
+        def ask(visit: Visit) -> Params:
+            return row(measure.gradients([visit], plain=True), 0)
+
+        answers = self._fast.gradients(visits)
+        for group in _by_program(visits):
+            asked = [visits[place] for place in group]
+            if _check("gradients", asked, {name: value[group] for name, value in answers.items()}, ask):
+                for name, value in measure.gradients(asked, plain=True).items():
+                    answers[name][group] = value
+        return answers
 
     def forget(self, program: Program) -> None:
         """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""

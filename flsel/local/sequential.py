@@ -109,6 +109,10 @@ class SequentialTrainer(LocalTrainer):
         """Return the clients' losses, one client at a time, so that none depends on the other clients."""
         return measure.losses(visits, plain=True)
 
+    def gradients(self, visits: Sequence[Visit]) -> Params:
+        """Return the clients' gradients, one client at a time."""
+        return measure.gradients(visits, plain=True)
+
     def forget(self, program: Program) -> None:
         """Drop what was made of a program (see :class:`flsel.local.trainer.LocalTrainer`)."""
         self._loops.pop(program, None)

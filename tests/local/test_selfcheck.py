@@ -279,7 +279,7 @@ class Ordered(nn.Module):
 
 
 @pytest.mark.parametrize("net", [Centres(6, 4), Ordered()], ids=["pooled", "laid out"])
-def test_losses_that_are_wrong_together_are_asked_one_by_one(net, caplog):
+def test_losses_and_gradients_that_are_wrong_together_are_asked_one_by_one(net, caplog):
     caplog.set_level(logging.WARNING, logger="flsel")
     own = program(net=net)
     object.__setattr__(own, "channels_last", isinstance(net, Ordered))
@@ -291,11 +291,14 @@ def test_losses_that_are_wrong_together_are_asked_one_by_one(net, caplog):
         trainer = checked(CompiledTrainer())
         for _ in range(2):
             assert torch.equal(trainer.losses(visits), plain)
+        gradients = measure.gradients(visits, plain=True)
+        for _ in range(2):
+            assert same(trainer.gradients(visits), gradients)
     said = told(caplog)
     assert said[0].startswith(
         f"local.check: flsel asks clients for losses one by one of {type(net).__name__} "
     )
-    assert len(said) == 1
+    assert len(said) == (2 if own.channels_last else 1)
     assert own.agreement.found_["losses"][0] == 3
 
 
