@@ -44,11 +44,6 @@ class NoStep(LightningModule):
         self.layer = nn.Linear(INPUTS, CLASSES)
 
 
-class NoLoss(Logs):
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:  # type: ignore[override]
-        return None
-
-
 class NoParameters(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x

@@ -86,10 +86,6 @@ def test_settings(arguments: list[str], sentence: str, capfd: Any) -> None:
     ("model", "sentence"),
     [
         ("NoStep", "model NoStep is a LightningModule without a training_step."),
-        (
-            "NoLoss",
-            "training_step must return a scalar loss, or a mapping with one under 'loss', got NoneType.",
-        ),
         ("NoParameters", "model must be a torch module with trainable parameters, got NoParameters."),
         (
             "WrongOutput",

@@ -48,8 +48,8 @@ def main(arguments: Sequence[str]) -> int:
         set_up_logging(quiet=True)
         folder = start_race(config, wanted, shlex.join(["flsel", "choose", *arguments]), executor)
     else:
-        folder = home(resumed)
         _refuse(resumed, mine, others)
+        folder = home(resumed)
         set_up_logging(quiet=True)
         resume_race(folder, executor)
     choice = read_choice(folder)

@@ -188,13 +188,18 @@ class LightningTrainer(LocalTrainer):
         keys = step_keys([visit_key(program.seed, visit.draw, visit.client)], range(visit.steps))
         models = program.opponents(visit.start, visit.client)
         drawn = program.drawn(visit.client, visit.round, visit.draw)
+        took = False
 
         @functools.wraps(plain_step)
         def training_step(*given: Any, **named: Any) -> Any:
+            nonlocal took
             step = at.step
             with Masks(keys[step, 0].to(program.task.device)):
                 if not models and not drawn:
-                    return plain_step(*given, **named)
+                    output = plain_step(*given, **named)
+                    took |= output is not None or not module.automatic_optimization
+                    return output
+                took = True
                 rows = {name: values[step] for name, values in drawn.items()}
                 batch = program.parted(named["batch"] if "batch" in named else given[0])
                 return program.loss(lambda: loss_of(plain_step(*given, **named)), batch, models, rows)
@@ -207,6 +212,11 @@ class LightningTrainer(LocalTrainer):
             changed["configure_optimizers"] = functools.partial(_made, self._optimizer, module)
         with _put(module, changed):
             yield
+        if not took:
+            say_once(
+                f"training_step of {type(module).__name__} returned None in every step of a client, which "
+                "did not train"
+            )
 
 
 def validate(

@@ -264,9 +264,11 @@ def _first_steps(program: Program, steps: int, run: Callable[[Visit], Any]) -> A
     short = replace(program, spec=spec, objective=FedAvg(), agreement=Agreement("off"), features=None)
     try:
         return run(Visit(start, client, 0, short)) if len(program.population.shards[client]) else None
-    except UserError:
-        raise
-    except Exception:  # whatever is wrong with a step is said in its turn
+    except UserError as error:
+        if error.__cause__ is None:
+            raise
+        return None  # what the module raised: it is said in its turn
+    except Exception:
         return None
     finally:
         program.load(start)

@@ -15,10 +15,10 @@ from scipy import stats
 
 import flsel
 from flsel.commands.cli import main
-from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.designs import DECIDING
+from flsel.comparison.judging.settings import JudgingSettings
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.comparison.run_table import read_run
 
@@ -143,7 +143,7 @@ def test_where_no_run_arrives_nothing_is_claimed_and_little_is_run(tmp_path, mon
     found = compare(tmp_path, variants=["Uniform", "AFL"])
     (claim,) = found.analysis.claims
     assert (claim.decision.claim, claim.decision.n, claim.decision.given_up) == ("open", 8, True)
-    assert "of 8 pairs, 8 say nothing, since neither run arrives." in found.verdicts[0].text
+    assert "of 8 pairs, neither run arrives in 8." in found.verdicts[0].text
     assert found.headline == "No variant is decided to be better than Uniform in rounds to 60 %."
 
 
@@ -182,7 +182,7 @@ def test_what_was_declared_stays_on_a_resume(tmp_path, monkeypatch, capsys):
     ("words", "sentence"),
     [
         (["--decides", "rounds"], "decides rounds needs a target that is declared before the first run"),
-        (["--margin", "1", "--margin-ratio", "1.1"], "give one of them, got margin 1 and margin_ratio 1.1."),
+        (["--margin", "1", "--margin-ratio", "1.1"], "margin_ratio is of costs, and the score decides here"),
         (
             ["--decides", "hops"],
             "decides must be one of accuracy, rounds, models, bytes, bytes_down, bytes_up",
@@ -258,7 +258,7 @@ def test_the_headline_of_a_fixed_comparison_names_the_cost_that_alone_differs(tm
 
 
 def test_the_help_names_all_that_can_decide():
-    said = (CompareConfig.__doc__ or "").partition("decides: ")[2].partition("margin: ")[0]
+    said = (JudgingSettings.__doc__ or "").partition("decides: ")[2].partition("margin: ")[0]
     assert all(f"``{name}``" in said for name in DECIDING)
     assert "passes" not in DECIDING, "a run may take none"
 
@@ -280,7 +280,7 @@ def test_arrival_is_claimed_once_the_cost_is_decided(tmp_path, monkeypatch):
     p = stats.binomtest(ours, ours + theirs).pvalue
     assert len(arrivals) == (p <= 0.05 * share)
     assert len(arrivals) == 1
-    assert arrivals[0].p == pytest.approx(p)
+    assert arrivals[0].p()[0] == pytest.approx(p)
     assert any(v.text.startswith("PowD reaches 60 % more often than Uniform: only") for v in found.verdicts)
     assert {row["measure"] for row in found.decisions.to_dict("records")} == {"rounds/target", "arrival"}
     assert any(note.startswith("Seeds were run until every claim was decided") for note in found.notes)

@@ -328,6 +328,18 @@ def test_a_step_may_skip_its_batch(tmp_path):
     assert same(server(tmp_path, Skips), server(tmp_path, SkipsByHook))
 
 
+class NoLoss(Noisy):
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        return None
+
+
+def test_a_client_whose_every_step_is_skipped_is_said(tmp_path, caplog):
+    server(tmp_path, NoLoss, rounds=1)
+    assert (
+        "training_step of NoLoss returned None in every step of a client, which did not train" in caplog.text
+    )
+
+
 class Called(Noisy):
     def __init__(self, watch: Any) -> None:
         super().__init__()

@@ -79,19 +79,22 @@ def started(address: str | None, shared_bytes: int, workers: int | None = None) 
     _check_names(Path.cwd())
     own = None if address or ray.is_initialized() else _folder()
     cleanup = ClusterCleanup(own or "") if own or address else None
+    ours = own is not None
     try:
         with _signals_kept():
             if address:
                 _connect(address)
+                ours = True
             elif own is not None and cleanup is not None:
                 with cleanup.marking(), _urgent(workers is not None):
                     _start(own, shared_bytes + _OBJECT_STORE, workers)
         _hush()
         yield
     finally:
-        if cleanup is not None:
+        if ours:
             with _signals_kept():
                 ray.shutdown()
+        if cleanup is not None:
             cleanup.close()
 
 
