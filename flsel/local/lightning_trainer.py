@@ -134,8 +134,12 @@ class LightningTrainer(LocalTrainer):
         """Return True: there is nothing to compare with sequential."""
         return True
 
-    def logs(self, visit: Visit) -> dict[str, float]:
-        """Fit the task on one client's examples, and return what it logs."""
+    def first_logs(self, visit: Visit) -> dict[str, float]:
+        """Return what the task logs on one client's examples if each pass ends after its first batch."""
+        return self.logs(visit, limit_train_batches=1)
+
+    def logs(self, visit: Visit, **flags: int) -> dict[str, float]:
+        """Fit the task on one client's examples, with more arguments of the Trainer; return what it logs."""
         program = visit.program
         program.task.train()
         program.load(visit.start)
@@ -143,14 +147,14 @@ class LightningTrainer(LocalTrainer):
             param.grad = None
         try:
             table = visit.batches()
-            found = self._fit(visit, table) if len(table) else {}
+            found = self._fit(visit, table, flags) if len(table) else {}
             program.kept.check_frozen(program.model)
             return found
         finally:
             program.task.zero_grad()
             program.kept.restore()
 
-    def _fit(self, visit: Visit, table: Tensor) -> dict[str, float]:
+    def _fit(self, visit: Visit, table: Tensor, flags: Mapping[str, int]) -> dict[str, float]:
         program, device = visit.program, visit.program.task.device
         examples = len(program.population.shards[visit.client])
         feed = VisitBatches(program, table, visit.client, visit.draw)
@@ -161,6 +165,7 @@ class LightningTrainer(LocalTrainer):
             limit_val_batches=0,
             reload_dataloaders_every_n_epochs=int(len(passes) > 1),
             callbacks=[corrections],
+            **flags,
         )
         seed_layers(device, visit_key(program.seed, visit.draw, visit.client))
         name = type(program.model).__name__
@@ -177,6 +182,8 @@ class LightningTrainer(LocalTrainer):
                 _require_monitored(trainer, name)
                 raise
             _require_monitored(trainer, name)
+        if not (corrections.took or flags):
+            say_once(f"training_step of {name} returned None in every step of a client, which did not train")
         program.task.to(device)  # the Trainer leaves it on the CPU
         return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
@@ -188,18 +195,16 @@ class LightningTrainer(LocalTrainer):
         keys = step_keys([visit_key(program.seed, visit.draw, visit.client)], range(visit.steps))
         models = program.opponents(visit.start, visit.client)
         drawn = program.drawn(visit.client, visit.round, visit.draw)
-        took = False
 
         @functools.wraps(plain_step)
         def training_step(*given: Any, **named: Any) -> Any:
-            nonlocal took
             step = at.step
             with Masks(keys[step, 0].to(program.task.device)):
                 if not models and not drawn:
                     output = plain_step(*given, **named)
-                    took |= output is not None or not module.automatic_optimization
+                    at.took |= output is not None or not module.automatic_optimization
                     return output
-                took = True
+                at.took = True
                 rows = {name: values[step] for name, values in drawn.items()}
                 batch = program.parted(named["batch"] if "batch" in named else given[0])
                 return program.loss(lambda: loss_of(plain_step(*given, **named)), batch, models, rows)
@@ -212,11 +217,6 @@ class LightningTrainer(LocalTrainer):
             changed["configure_optimizers"] = functools.partial(_made, self._optimizer, module)
         with _put(module, changed):
             yield
-        if not took:
-            say_once(
-                f"training_step of {type(module).__name__} returned None in every step of a client, which "
-                "did not train"
-            )
 
 
 def validate(
@@ -383,12 +383,13 @@ class _Corrections(Callback):
 
     Attributes:
         step: Batches that were begun, less one.
+        took: Whether a batch had a loss, or may have had one where the module steps its optimizers itself.
     """
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._params = visit.program.trainable()
-        self.step = -1
+        self.step, self.took = -1, False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Scale learning rates by the factor of the communication round."""

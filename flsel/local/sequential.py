@@ -245,30 +245,29 @@ def without_constants(program: Program) -> Program:
     return replace(program, snapshot=None)
 
 
-def with_logs(program: Program, logs: Callable[[Visit], dict[str, float]]) -> Program:
+def with_logs(program: Program, logs: Callable[[Visit], dict[str, float]], *, whole: bool) -> Program:
     """Return a program that knows what its LightningModule logs in training, from a first step.
 
     Args:
         program: The program.
-        logs: Trains a client, and returns what it logs.
+        logs: Trains a client, or takes its first step, and returns what it logs.
+        whole: Whether ``logs`` cuts the training short itself.
     """
-    names = _first_steps(program, 1, logs) if is_lightning(program.task) else None
+    names = _first_steps(program, None if whole else 1, logs) if is_lightning(program.task) else None
     return replace(program, logs=tuple(names or ()))
 
 
-def _first_steps(program: Program, steps: int, run: Callable[[Visit], Any]) -> Any:
-    """Let the client with most examples take steps from the model as it is; None if it cannot."""
+def _first_steps(program: Program, steps: int | None, run: Callable[[Visit], Any]) -> Any:
+    """Let the client with most examples take steps, or all, from the model as it is; None if it cannot."""
     start = {name: value.detach().clone() for name, value in program.state().items()}
     client = int(program.population.sizes.argmax())
-    spec = replace(program.spec, epochs=None, steps=steps)
+    spec = program.spec if steps is None else replace(program.spec, epochs=None, steps=steps)
     short = replace(program, spec=spec, objective=FedAvg(), agreement=Agreement("off"), features=None)
     try:
         return run(Visit(start, client, 0, short)) if len(program.population.shards[client]) else None
-    except UserError as error:
-        if error.__cause__ is None:
-            raise
-        return None  # what the module raised: it is said in its turn
-    except Exception:
+    except UserError:
+        raise
+    except Exception:  # whatever is wrong with a step is said in its turn
         return None
     finally:
         program.load(start)

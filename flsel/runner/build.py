@@ -245,7 +245,8 @@ def _assemble(
     )
     program = without_constants(check_outputs(program, data.test))
     whole = whole or config.local.backend == "lightning"
-    program = with_logs(program, (_lightning_trainer(config) if whole else SequentialTrainer()).logs)
+    logs = _lightning_trainer(config).first_logs if whole else SequentialTrainer().logs
+    program = with_logs(program, logs, whole=whole)
     if program.logs and config.local.backend == "compiled" and program.device.type != "cpu":
         say_once(
             f"local.backend compiled drops what training_step of {type(model).__name__} logs on a GPU: take "
