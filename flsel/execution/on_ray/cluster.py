@@ -193,8 +193,10 @@ def _nameable(folder: str) -> str:
 def _start(folder: str, object_store: int, cpus: int | None) -> None:
     import ray
 
-    # Known to its own processes alone. Ray would write one into the home folder, which may not be there.
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # Known to its own processes alone. Ray would write one into the home folder, which may be missing. If it
+    # has, this process may have read that one already, and would not be let in with another.
+    if not os.path.exists(os.path.expanduser(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token")):
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
         with _muted():
             ray.init(
