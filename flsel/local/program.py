@@ -253,7 +253,7 @@ class Program:
         """Let users' code draw from global generators what the run's seed, a purpose and indices say."""
         device = self.task.device
         with repeatable(None, [device] if device.type == "cuda" else []):
-            seed_layers(device, torch_seed(self.seed, purpose, *index))
+            self.seed_draws(purpose, *index)
             yield
 
     def seed_draws(self, purpose: str, *index: int) -> None:
@@ -495,9 +495,9 @@ def empty_ends(visits: Sequence[Visit], like: Params | None = None) -> Params:
 @torch.no_grad()
 def put_end(ends: Params, row: int, live: Params, logs: Mapping[str, float]) -> None:
     """Write a live model (:meth:`Program.state`), and what its client logged, into a row of ends."""
-    for name, value in live.items():
-        if name in ends:
-            ends[name][row] = value
+    for name, end in ends.items():
+        if not name.startswith(CLIENT_LOG):
+            end[row] = live[name]
     put_logs(ends, row, logs)
 
 

@@ -22,7 +22,7 @@ from flsel.errors import UserError
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.judge import CheckedTrainer
-from flsel.local.program import Program, from_rows
+from flsel.local.program import Program, from_rows, put_end
 from flsel.local.schedule import BatchSpec, batch_table, lr_factors
 from flsel.local.sequential import SequentialTrainer, without_constants
 from flsel.local.tasks import Classifier, as_task, make_optimizer
@@ -537,3 +537,13 @@ def test_a_turn_stands_for_the_round_in_what_is_drawn_and_not_in_the_learning_ra
         alike = replace(program, lr_factors=[program.lr_factors[visit.round]] * 4)
         end = SequentialTrainer().train([visit._replace(round=visit.turn, turn=None, program=alike)])
         assert all(torch.allclose(value[place], end[name][0], atol=1e-12) for name, value in found.items())
+
+
+def test_an_end_model_without_a_tensor_that_is_sent_is_refused():
+    """Its row would keep what lay in memory. A value that a client did not log is NaN."""
+    ends = {"weight": torch.empty(2, 3), "client_log/loss": torch.full((2,), torch.nan)}
+    put_end(ends, 0, {"weight": torch.ones(3), "frozen": torch.ones(1)}, {"other": 1.0})
+    assert ends["weight"][0].tolist() == [1, 1, 1]
+    assert ends["client_log/loss"].isnan().all()
+    with pytest.raises(KeyError):
+        put_end(ends, 1, {"frozen": torch.ones(1)}, {"loss": 1.0})

@@ -147,9 +147,9 @@ class Engine:
                 if stop in leaving:
                     rows = leaving.pop(stop)
                     self._copy_out(stack, cohort, rows, ends)
-                    for place in rows if heard is not None else ():
-                        assert heard is not None
-                        put_logs(ends, cohort.rows[place], heard.values(place))
+                    if heard is not None:
+                        for place in rows:
+                            put_logs(ends, cohort.rows[place], heard.values(place))
 
     def _copy_out(self, stack: StackedParams, cohort: Cohort, rows: list[int], ends: Params) -> None:
         """Write models of a stack, which lie side by side since they take as many steps, into ``ends``."""
