@@ -20,6 +20,9 @@ if not os.environ.get("CI"):  # where Hypothesis has a profile of its own, witho
     settings.register_profile("flsel", deadline=None)
     settings.load_profile("flsel")
 
+# Ray's processes give way to all others, so that they would wait for the tests in other processes.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # A shell ignores the one in what it starts in the background, nohup the other, and so does everything started
 # from there; flsel keeps it that way, and the tests of Ctrl-C and of hanging up would wait for nothing.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
