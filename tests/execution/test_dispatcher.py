@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.exceptions import OutOfMemoryError
+from ray.exceptions import OutOfMemoryError, RayTaskError
 
 from flsel.errors import UserError
 from flsel.execution.executor import Resources
@@ -132,6 +132,22 @@ def test_a_job_is_handed_out_again_whenever_its_process_died(tmp_path, caplog):
     made.on_trial_complete("c", {"round": 3})
     assert made.suggest("d") == Dispatcher.FINISHED
     assert made.workload.ends == {0: None, 1: None}
+
+
+def test_what_a_process_raised_is_said(tmp_path, caplog):
+    """It did not die, and memory has nothing to do with it."""
+    made = Dispatcher(Jobs(tmp_path, 1), retries=1)
+    error = RayTaskError("train", "Traceback", ImportError("no module named mine"), "ray::", 1, "127.0.0.1")
+    with caplog.at_level(logging.WARNING, logger="flsel"):
+        for name in ("a", "b"):
+            made.suggest(name)
+            trial = SimpleNamespace(trial_id=name, get_pickled_error=lambda: error)
+            dispatcher.Stopper(made).on_trial_error(None, trial)
+            made.on_trial_complete(name, error=True)
+    raised = "its process raised ImportError: no module named mine"
+    assert caplog.messages == [f"job 0: {raised}, at round 0; another one goes on from there"]
+    made.end_dead_jobs()
+    assert made.workload.ends == {0: f"{raised} (more often than `retries` allows)"}
 
 
 def test_a_dead_process_is_only_believed_where_its_cluster_lives_on(tmp_path, monkeypatch):

@@ -163,6 +163,8 @@ def test_ray_ends_jobs_as_this_process_does(tmp_path: Path, monkeypatch: pytest.
     with executor.ready(None):
         executor.execute(list(made.values()), tmp_path / "ray", Listener(told.append, lambda rounds: None))
     assert set(told) == set(made.values())
+    outcomes = {end: made[end].outcome.status for end in ends}
+    assert outcomes == {end: ENDS[end][1] for end in ends}, [each.outcome for each in made.values()]
     for end in ends:
         alone(alone_too[end])
         one, other = left(made[end]), left(alone_too[end])

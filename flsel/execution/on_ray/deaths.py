@@ -40,12 +40,14 @@ def note_death(folder: Path, error: BaseException) -> None:
     )
 
 
-def cause_of_death(folder: Path) -> str:
+def cause_of_death(folder: Path, raised: str | None = None) -> str:
     """Say why the processes of a job died.
 
     Args:
         folder: The job's folder.
+        raised: What the last one raised, if it did.
     """
     note = folder / _NOTE
-    said = note.read_text(encoding="utf-8") if note.exists() else "its process died, perhaps out of memory"
+    said = f"its process raised {raised}" if raised else "its process died, perhaps out of memory"
+    said = note.read_text(encoding="utf-8") if note.exists() else said
     return f"{said} (more often than `retries` allows)"

@@ -10,11 +10,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Protocol
 
+from ray.exceptions import RayTaskError
 from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
+from flsel.errors import short
 from flsel.execution.on_ray.deaths import cause_of_death
 
 _LOG = logging.getLogger("flsel")
@@ -75,6 +77,7 @@ class Dispatcher(Searcher):
         self._started = set[str]()
         self._last: dict[int, Report] = {}
         self._deaths = Counter[int]()
+        self._raised: dict[int, str] = {}
         self._dead: list[tuple[float, int, Report]] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,6 +104,13 @@ class Dispatcher(Searcher):
         """Count a job that was given a process."""
         self._started.add(trial_id)
 
+    def raised(self, trial_id: str, error: Exception | None) -> None:
+        """Keep what a job's process raised, where it did not just die."""
+        number, _ = self._out[trial_id]
+        self._raised.pop(number, None)
+        if isinstance(error, RayTaskError):
+            self._raised[number] = f"{type(error.cause).__name__}: {short(error.cause).rstrip('.')}"
+
     def on_trial_result(self, trial_id: str, result: Report) -> None:
         """Keep the report, which Ray forgets of a process that dies."""
         self._last[self._out[trial_id][0]] = result
@@ -118,10 +128,9 @@ class Dispatcher(Searcher):
             self._dead.append((monotonic(), number, last))
             return
         self._again.append((number, settings))
-        _LOG.warning(
-            "%s: its process died at round %d, out of memory perhaps; another one goes on from there",
-            self.workload.name(number), last.get("round", 0),
-        )  # fmt: skip
+        name, at, raised = self.workload.name(number), last.get("round", 0), self._raised.get(number)
+        how = f"raised {raised}, at round {at}" if raised else f"died at round {at}, out of memory perhaps"
+        _LOG.warning("%s: its process %s; another one goes on from there", name, how)
 
     def restart(self) -> None:
         """Hand out again what Ray Tune had when it gave up."""
@@ -146,7 +155,8 @@ class Dispatcher(Searcher):
         for entry in [entry for entry in self._dead if entry[0] < died_before]:
             self._dead.remove(entry)
             _, number, last = entry
-            self.workload.ended(number, last, cause_of_death(self.workload.folder(number)))
+            cause = cause_of_death(self.workload.folder(number), self._raised.get(number))
+            self.workload.ended(number, last, cause)
 
     def save(self, checkpoint_path: str) -> None:
         """Keep nothing but the file that Ray renames: jobs are resumed from their folders."""
@@ -157,11 +167,11 @@ class Dispatcher(Searcher):
 
 
 class Stopper(FIFOScheduler):
-    """Stop the jobs that the workload gives up."""
+    """Stop the jobs that the workload gives up, and hand on what others raised."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, dispatcher: Dispatcher) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._workload = workload
+        self._dispatcher = dispatcher
 
     def __getstate__(self) -> dict[str, Any]:
         # As for the Dispatcher.
@@ -169,8 +179,12 @@ class Stopper(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: Mapping[str, Any]) -> str:
         """Decide whether a job continues."""
-        stop = self._workload.stops(trial.config["number"], dict(result))
+        stop = self._dispatcher.workload.stops(trial.config["number"], dict(result))
         return FIFOScheduler.STOP if stop else FIFOScheduler.CONTINUE
+
+    def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
+        """Hand on what a job's process raised, of which Ray does not tell the searcher."""
+        self._dispatcher.raised(trial.trial_id, trial.get_pickled_error())
 
 
 class Reports(Callback):

@@ -74,7 +74,7 @@ def _tuner(
         tune.with_resources(actor, needs),
         tune_config=tune.TuneConfig(
             search_alg=dispatcher,
-            scheduler=Stopper(dispatcher.workload),
+            scheduler=Stopper(dispatcher),
             num_samples=-1,
             max_concurrent_trials=resources.max_concurrent,
             reuse_actors=True,
