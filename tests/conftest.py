@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,11 +43,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def commands_leave_no_messages_behind() -> Iterator[None]:
+def commands_leave_nothing_behind() -> Iterator[None]:
     """Take back what a command that ran in this process set up, so that tests may come in any order."""
     logger = logging.getLogger("flsel")
-    before, level = logger.handlers[:], logger.level
+    before, level, path = logger.handlers[:], logger.level, sys.path[:]
     say_once.cache_clear()
     yield
+    sys.path[:] = path  # a command appends the folder that it was started in
     logger.handlers[:] = before
     logger.setLevel(level)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -11,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ending
 import pytest
 import runs
 from ending import Diverge, Interrupt, Raise, StopAt
@@ -154,7 +153,8 @@ def test_an_interrupted_job_is_resumed_to_the_same_bits(
 
 def test_ray_ends_jobs_as_this_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All ends at once, since Ray takes seconds to start."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # where Ray's processes find the callbacks
+    # Where Ray's processes find the callbacks. All of sys.path would come before what is installed there.
+    monkeypatch.setenv("PYTHONPATH", str(Path(ending.__file__).parent))
     ends: list[str] = list(ENDS)
     made = {end: job(tmp_path / "ray" / end.replace(" ", "-"), *ENDS[end][0]) for end in ends}
     alone_too = {end: job(tmp_path / "alone" / end.replace(" ", "-"), *ENDS[end][0]) for end in ends}
