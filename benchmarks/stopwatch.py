@@ -17,8 +17,8 @@ import flsel.execution.run
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
 from flsel.data.population import Examples
-from flsel.local.program import Visit
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
 from flsel.params import Params, stacked
 from flsel.runner.build import Built, build
 

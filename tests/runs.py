@@ -24,7 +24,7 @@ from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.engine.federation import Federation
 from flsel.engine.round_job import RoundOutcome, train
 from flsel.engine.server import Server
-from flsel.local.program import from_rows
+from flsel.local.visit import from_rows
 from flsel.params import Params
 from flsel.runner.build import Built, build
 from flsel.runner.saved_settings import read_config

@@ -24,8 +24,8 @@ from flsel.data.data_config import DataConfig, SyntheticConfig
 from flsel.devices import Devices, Equal, HalfNormal, LogNormal, Phones, Table
 from flsel.engine.server import RoundRecord, Server
 from flsel.errors import DivergedError, UserError
-from flsel.local.program import Visit
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
 from flsel.objectives import MOON, SCAFFOLD, FedDyn, FedNova
 from flsel.params import Params
 from flsel.runner.build import build

@@ -19,8 +19,8 @@ from flsel.config.groups import LocalConfig
 from flsel.config.simulated_time import AsyncConfig, TimeConfig
 from flsel.errors import UserError
 from flsel.local.completeness import ADU, ASU, FSU, PDU, ClientWork, Completeness
-from flsel.local.program import from_one
 from flsel.local.schedule import BatchSpec
+from flsel.local.visit import from_one
 from flsel.objectives import SCAFFOLD, FedNova
 from flsel.rng import generator
 from flsel.selector import Need, Plan, View

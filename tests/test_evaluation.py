@@ -18,7 +18,7 @@ from flsel.config.groups import EvaluationConfig
 from flsel.data.data_config import DataConfig
 from flsel.engine.evaluation import Evaluator
 from flsel.local import measure
-from flsel.local.program import from_one
+from flsel.local.visit import from_one
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 4, 1000, None])

@@ -15,8 +15,8 @@ from flsel.availability import LN
 from flsel.config.groups import LocalConfig
 from flsel.engine.round_job import train
 from flsel.engine.server import Server
-from flsel.local.program import Visit
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
 from flsel.objectives import SCAFFOLD, FedProx
 from flsel.params import Params, row, stacked
 from flsel.selectors.fedcat import FedCat

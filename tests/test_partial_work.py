@@ -16,7 +16,7 @@ from flsel.config.groups import LocalConfig
 from flsel.config.simulated_time import TimeConfig
 from flsel.devices import Devices, Table
 from flsel.errors import UserError
-from flsel.local.program import from_one
+from flsel.local.visit import from_one
 from flsel.objectives import FedNova
 from flsel.selector import Need, Plan, View
 from flsel.selectors import FedCat, Uniform

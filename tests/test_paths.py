@@ -13,7 +13,7 @@ from torch import Tensor
 from flsel.availability import LN
 from flsel.config.groups import LocalConfig
 from flsel.execution.run import run
-from flsel.local.program import from_one
+from flsel.local.visit import from_one
 from flsel.params import model_bytes
 from flsel.selector import IDLE, Need, Plan, Selector, Updates, View
 from flsel.selectors.fedcat import FedCat

@@ -12,7 +12,7 @@ from runs import built, settings
 
 from flsel.availability import LN
 from flsel.errors import UserError
-from flsel.local.program import from_one
+from flsel.local.visit import from_one
 from flsel.partition import IID
 from flsel.selectors.divfl import DivFL
 from flsel.selectors.fedgs import FedGS

@@ -29,7 +29,8 @@ from flsel.engine.flights import Flight, Flights
 from flsel.engine.opening import charge_trainings, make_view, reported, select
 from flsel.engine.round_job import RoundOutcome, passed, train
 from flsel.errors import DivergedError
-from flsel.local.program import Program, Visit
+from flsel.local.program import Program
+from flsel.local.visit import Visit
 from flsel.metrics import CLIENT_SECOND
 from flsel.params import Params, finite_rows, row, stacked
 from flsel.selector import Need, Plan, Selector, View

@@ -16,9 +16,10 @@ from flsel.engine.scores import Scores
 from flsel.errors import UserError
 from flsel.local.judge import check_evaluation, check_losses
 from flsel.local.measure import pooled
-from flsel.local.program import Program, Visit, from_one
+from flsel.local.program import Program
 from flsel.local.tasks import writes_to_inputs
 from flsel.local.torch_internals import writes_to
+from flsel.local.visit import Visit, from_one
 from flsel.metrics import Better
 from flsel.params import Params, called, height, row
 from flsel.rng import generator

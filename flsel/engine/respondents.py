@@ -15,9 +15,10 @@ from flsel.data.population import Population
 from flsel.engine.clock import Clock
 from flsel.engine.evaluation import Evaluator
 from flsel.errors import UserError
-from flsel.local.program import Program, Visit, from_one
+from flsel.local.program import Program
 from flsel.local.schedule import Reach
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, from_one
 from flsel.metrics import NOTHING, Cost, models_up
 from flsel.params import Params, height, repeated, row, whole
 from flsel.selector import Need, Plan

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from flsel.engine.arrival import Arrival
 from flsel.engine.clock import RoundTime
-from flsel.local.program import Program, Visit, from_one, from_rows
+from flsel.local.program import Program
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, from_one, from_rows
 from flsel.metrics import CLIENT_LOG, Ledger
 from flsel.params import Params, repeated, replaced, rows
 from flsel.selector import IDLE, Plan, Selector, View

@@ -23,8 +23,8 @@ from flsel.flower.members import label_table
 from flsel.flower.model_arrays import to_arrays, to_params
 from flsel.flower.node import clients_of
 from flsel.flower.wire import Asked, Channel, LostError, Reply, Request, Value
-from flsel.local.program import Visit
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
 from flsel.params import Params, finite_rows
 
 _LOG = logging.getLogger("flsel")

@@ -18,9 +18,10 @@ from flsel.data.sources import load_source
 from flsel.errors import UserError, short
 from flsel.flower.model_arrays import to_arrays, to_params
 from flsel.flower.wire import Models, Reply, Value
-from flsel.local.program import Program, Visit
+from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
 from flsel.params import Params
 from flsel.partition import IID
 from flsel.runner.build import build

@@ -27,11 +27,12 @@ from flsel.local.agreement import (
     perturb,
     subtract,
 )
-from flsel.local.program import Program, Visit, empty_ends
+from flsel.local.program import Program
 from flsel.local.schedule import BatchSpec, batch_table
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.snapshot import equal
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, empty_ends
 from flsel.params import Params, row
 
 _LOG = logging.getLogger("flsel")

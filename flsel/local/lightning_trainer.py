@@ -26,10 +26,11 @@ from flsel.errors import UserError, meant, say_once, users_code
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_internals import deaf_logger, leave_signals
 from flsel.local.lightning_module import own_measures, trained_by, whole_module
-from flsel.local.program import Program, Visit, empty_ends, put_end
+from flsel.local.program import Program
 from flsel.local.sequential import VisitBatches
 from flsel.local.tasks import OptimizerFactory, loss_of
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, empty_ends, put_end
 from flsel.metrics import Better
 from flsel.params import Params
 from flsel.rng import repeatable, seed_layers

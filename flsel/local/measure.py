@@ -17,8 +17,9 @@ from flsel.data.trees import Tree, mapped
 from flsel.errors import UserError
 from flsel.local.agreement import Question
 from flsel.local.plain import mixes
-from flsel.local.program import Program, Visit, alike
+from flsel.local.program import Program
 from flsel.local.tasks import averages_examples, convolves
+from flsel.local.visit import Visit, alike
 from flsel.params import Params, called
 
 

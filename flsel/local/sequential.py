@@ -21,10 +21,11 @@ from flsel.local.agreement import Agreement
 from flsel.local.dropout import Masks, step_keys, visit_key
 from flsel.local.lightning_internals import client_log
 from flsel.local.optimizers import bare_clear, bare_step
-from flsel.local.program import Program, Visit, empty_ends, note_constants, put_end
+from flsel.local.program import Program, note_constants
 from flsel.local.schedule import scale_lr
 from flsel.local.tasks import is_lightning
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, empty_ends, put_end
 from flsel.objectives import FedAvg
 from flsel.objectives.objective import overrides
 from flsel.params import Params

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from flsel.data.population import Population
 from flsel.local import measure
-from flsel.local.program import Program, Visit
+from flsel.local.program import Program
+from flsel.local.visit import Visit
 from flsel.params import Params
 
 

@@ -18,7 +18,7 @@ from torch import nn
 import flsel
 from flsel.execution.run import run
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
-from flsel.local.program import Visit
+from flsel.local.visit import Visit
 from flsel.params import Params
 from flsel.runner.result import Result
 from flsel.runner.summary import sequential_since

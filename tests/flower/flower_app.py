@@ -10,8 +10,8 @@ from flwr.clientapp import ClientApp
 from grids import LocalGrid
 
 from flsel.flower import answer
-from flsel.local.program import Visit
 from flsel.local.sequential import SequentialTrainer
+from flsel.local.visit import Visit
 from flsel.params import Params
 from flsel.runner.build import Built
 

@@ -15,7 +15,7 @@ import flsel.flower.contacts
 from flsel.errors import UserError
 from flsel.flower.grid_trainer import GridTrainer
 from flsel.flower.wire import Reply
-from flsel.local.program import Visit
+from flsel.local.visit import Visit
 
 pytest.importorskip("flwr", reason="flwr is not installed: make test-flower", exc_type=ImportError)
 

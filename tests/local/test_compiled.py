@@ -37,9 +37,9 @@ from flsel.local.compiled.engine import round_up
 from flsel.local.compiled.record_graph import record
 from flsel.local.compiled.refusals import ELEMENTWISE, Refused
 from flsel.local.compiled.step import ExampleGatherer
-from flsel.local.program import Visit, from_rows
 from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
+from flsel.local.visit import Visit, from_rows
 from flsel.objectives import FedAvg, FedProx, LocalUpdates, Objective
 
 CLIENTS = [3, 0, 2, 4, 1]

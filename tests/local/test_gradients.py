@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from flsel.local import measure
 from flsel.local.measure import gradients as measured
-from flsel.local.program import Program, from_one
+from flsel.local.program import Program
+from flsel.local.visit import from_one
 from flsel.params import Params
 
 

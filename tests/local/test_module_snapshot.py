@@ -24,10 +24,10 @@ from flsel.errors import UserError
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.judge import CheckedTrainer
 from flsel.local.measure import losses
-from flsel.local.program import from_one
 from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.snapshot import ModuleSnapshot
+from flsel.local.visit import from_one
 from flsel.params import Params
 
 CLIENTS = [3, 1, 0]

@@ -15,9 +15,10 @@ from torch import nn
 from flsel.local.compiled import pool
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.pool import Pool, pooling_is_faster, signature
-from flsel.local.program import Program, Visit, from_rows
+from flsel.local.program import Program
 from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
+from flsel.local.visit import Visit, from_rows
 from flsel.objectives import SCAFFOLD, FedProx, Objective
 from flsel.params import Params
 

@@ -20,10 +20,11 @@ from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.judge import CheckedTrainer
 from flsel.local.plain import PlainFabric
-from flsel.local.program import Program, Visit
+from flsel.local.program import Program
 from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import as_task, make_optimizer
+from flsel.local.visit import Visit
 from flsel.objectives import FedAvg
 
 # Two clients have more local steps than the self-check compares in a first call, and batches of two lengths.

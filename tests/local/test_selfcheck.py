@@ -23,10 +23,11 @@ from flsel.local import measure
 from flsel.local.agreement import Agreement
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.judge import CheckedTrainer
-from flsel.local.program import Program, Visit, from_rows
+from flsel.local.program import Program
 from flsel.local.schedule import BatchSpec
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, from_rows
 from flsel.params import Params
 from flsel.partition import IID
 from flsel.runner.build import build

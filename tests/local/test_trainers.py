@@ -22,11 +22,12 @@ from flsel.errors import UserError
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import require_compiled, why_not_compiled
 from flsel.local.judge import CheckedTrainer
-from flsel.local.program import Program, from_rows, put_end
+from flsel.local.program import Program
 from flsel.local.schedule import BatchSpec, batch_table, lr_factors
 from flsel.local.sequential import SequentialTrainer, without_constants
 from flsel.local.tasks import Classifier, as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import from_rows, put_end
 from flsel.objectives import FedAvg, FedProx, Objective
 from flsel.params import Params
 

@@ -32,8 +32,8 @@ from flsel.execution.on_ray.program_copy import copied, made_of
 from flsel.execution.on_ray.workers import Workers, WorkersTrainer, workers
 from flsel.execution.run import execute
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
-from flsel.local.program import Visit, from_rows
 from flsel.local.sequential import SequentialTrainer
+from flsel.local.visit import Visit, from_rows
 from flsel.objectives import FedProx, LocalUpdates
 from flsel.params import Params
 from flsel.runner.build import build

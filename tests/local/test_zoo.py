@@ -15,8 +15,8 @@ from zoo.compare import Untrainable, outcomes, program_of
 from zoo.registry import PARTS
 
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
-from flsel.local.program import from_rows
 from flsel.local.tasks import convolves
+from flsel.local.visit import from_rows
 
 EXAMPLES = int(os.environ.get("FLSEL_FUZZ", "0"))
 # What a stack or a recording must take: refusing all would be right, too.

@@ -21,7 +21,7 @@ from flsel.config.simulated_time import AsyncConfig
 from flsel.data.data_config import DataConfig
 from flsel.devices import LogNormal
 from flsel.errors import UserError
-from flsel.local.program import from_one
+from flsel.local.visit import from_one
 from flsel.objectives import MOON, SCAFFOLD, FedAvg, FedDyn, FedGen, FedProx, Objective
 from flsel.selectors.powd import PowD
 

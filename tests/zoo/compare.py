@@ -18,10 +18,11 @@ from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.refusals import why_not_compiled
 from flsel.local.judge import CheckedTrainer
 from flsel.local.plain import PlainFabric
-from flsel.local.program import Program, from_rows
+from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import as_task, make_optimizer
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import from_rows
 from flsel.params import Params, row
 from zoo.cases import Case
 from zoo.reference import SEED, trained

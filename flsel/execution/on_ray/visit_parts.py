@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from flsel.local.program import Program, Visit, alike, empty_ends
+from flsel.local.program import Program
 from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, alike, empty_ends
 from flsel.params import Params
 
 Question = Literal["train", "losses", "gradients"]

@@ -28,9 +28,10 @@ from flsel.execution.on_ray.visit_parts import (
 )
 from flsel.execution.on_ray.worker import Sent, Worker
 from flsel.execution.on_ray.worker_call import Call
-from flsel.local.program import Program, Visit
+from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit
 from flsel.params import Params
 
 _LOG = logging.getLogger("flsel")

@@ -12,10 +12,11 @@ from flsel.errors import UserError, say_once
 from flsel.local.compiled.engine import Engine
 from flsel.local.compiled.pool import Pool, forget, is_large, pooling_is_faster, signature, together
 from flsel.local.compiled.refusals import Convolves, reason_of, require_compiled
-from flsel.local.program import Program, Visit, alike, empty_ends
+from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import note_convolutions
 from flsel.local.trainer import LocalTrainer
+from flsel.local.visit import Visit, alike, empty_ends
 from flsel.params import Params
 
 # Federations, or pools of them, that stay compiled.

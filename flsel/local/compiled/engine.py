@@ -19,8 +19,9 @@ from flsel.local.compiled.step import CompiledStep, ExampleGatherer, StackedPara
 from flsel.local.compiled.step_logs import ClientLogs
 from flsel.local.compiled.trace import Example, kept_by
 from flsel.local.dropout import step_keys, visit_key
-from flsel.local.program import Program, Visit, put_logs
+from flsel.local.program import Program
 from flsel.local.tasks import convolves
+from flsel.local.visit import Visit, put_logs
 from flsel.params import Params, padded_rows, repeated, row, stacked, whole
 
 # Shapes that stay compiled; each keeps the memory of one stack of models and their activations.

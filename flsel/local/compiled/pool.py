@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from flsel.data.population import Population
 from flsel.local.optimizers import groups_of
-from flsel.local.program import Program, Visit
+from flsel.local.program import Program
 from flsel.local.tasks import averages_examples, convolves
 from flsel.local.torch_internals import is_hooked
+from flsel.local.visit import Visit
 from flsel.objectives.objective import Objective, overrides
 
 # Multiplications and additions of a federation's own step, forward, up to which a wider stack is faster on
