@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,9 @@ class Grid:
     variants: tuple[Variant, ...]
     scenarios: tuple[Scenario, ...]
     seeds: tuple[int, ...]
+    _made: dict[tuple[str, str, Path], RunConfig] = field(
+        init=False, default_factory=dict, compare=False, repr=False
+    )
 
     def cells(self) -> Iterator[Cell]:
         """Yield every cell; seed by seed, so that what is there early can be compared."""
@@ -114,20 +118,22 @@ class Grid:
         Raises:
             UserError: If its changes do not fit.
         """
-        variant = next(v for v in self.variants if v.name == cell.variant)
-        scenario = next(s for s in self.scenarios if s.name == cell.scenario)
-        place = cell.place(folder)
-        changes = {
-            **scenario.changes,
-            **variant.changes,
-            "seed": cell.seed,
-            "output.dir": str(place.parent),
-            "output.name": place.name,
-            "track.group": self.config["track"]["group"] or folder.name,
-            "track.variant": cell.variant,
-            "quiet": True,
-        }
-        return RunConfig.from_dict(self.config, changes)
+        place, kind = cell.place(folder), (cell.variant, cell.scenario, folder)
+        if kind not in self._made:  # settings take a twentieth of a second to be read
+            variant = next(v for v in self.variants if v.name == cell.variant)
+            scenario = next(s for s in self.scenarios if s.name == cell.scenario)
+            changes = {
+                **scenario.changes,
+                **variant.changes,
+                "seed": cell.seed,
+                "track.group": self.config["track"]["group"] or folder.name,
+                "track.variant": cell.variant,
+                "quiet": True,
+            }
+            self._made[kind] = RunConfig.from_dict(self.config, changes)
+        made = deepcopy(self._made[kind])  # a user's own partition, say, may keep something in itself
+        output = replace(made.output, dir=str(place.parent), name=place.name)
+        return replace(made, seed=cell.seed, output=output)
 
     def merged(
         self, variants: Sequence[Variant], scenarios: Sequence[Scenario], seeds: Sequence[int]
