@@ -37,10 +37,10 @@ def check_updates(steps: UpdateSteps, selector: Selector, objective: Objective, 
             "send no update: set feedback to false."
         )
     joined = type(steps.aggregate).__name__
-    if steps.aggregate.robust and selector.assumes_arrival:
+    if steps.aggregate.robust and selector.weights_correct_for:
         raise UserError(
-            f"aggregate must be Mean with {name}, got {joined}: its weights correct for the probability that "
-            "a client is chosen, and a robust aggregate counts all updates alike."
+            f"aggregate must be Mean with {name}, got {joined}: its weights correct for "
+            f"{selector.weights_correct_for}, and a robust aggregate counts all updates alike."
         )
     if steps.aggregate.robust and overrides(objective, "reweigh"):
         raise UserError(

@@ -62,6 +62,14 @@ class Selector(Checked, Stateful, ABC):
         """Whether the weights are unbiased only if all chosen clients' updates arrive."""
         return False
 
+    @property
+    def weights_correct_for(self) -> str:
+        """What the weights of a round correct for, so that they need not sum to one; empty for shares.
+
+        Robust aggregates, which count all updates alike, refuse such weights.
+        """
+        return "the probability that a client is chosen" if self.assumes_arrival else ""
+
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Allocate state before the first round.
 

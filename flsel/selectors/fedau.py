@@ -49,6 +49,7 @@ class FedAU(Selector):
     """
 
     only_synchronous = "its gaps count joint cohorts, whose weights they make unbiased"
+    weights_correct_for = "the rounds between a client's participations"
     selector: Selector | None = None
     cutoff: Annotated[int, Range(1), Tunable(10, 500, log=True)] = 50
     shares: Literal["size", "equal"] = "size"

@@ -61,6 +61,11 @@ class Pisces(Selector):
     exploration_floor: Annotated[float, Range(0, 1), Tunable(0.0, 0.5)] = 0.3
     window: Annotated[int, Range(1), Tunable(1, 20)] = 5
 
+    @property
+    def weights_correct_for(self) -> str:
+        """What the weights correct for, so that those of a round need not sum to one; empty for shares."""
+        return "the staleness of clients, unless selector.discount is 0" if self.discount else ""
+
     def reset(self, sizes: Tensor, num_classes: int) -> None:
         """Forget all reports."""
         self.utility_ = torch.zeros(len(sizes), dtype=torch.float64)

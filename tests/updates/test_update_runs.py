@@ -25,7 +25,7 @@ from flsel.params import model_bytes, squared_norms
 from flsel.partition import IID
 from flsel.runner.privacy import privacy
 from flsel.selector import Need, Plan, Updates, View
-from flsel.selectors import MD, FedAU, FedCat, OptimalSampling, PowD, Uniform
+from flsel.selectors import MD, FedAU, FedCat, OptimalSampling, Pisces, PowD, Uniform
 from flsel.updates import (
     Aggregate,
     Clip,
@@ -65,6 +65,13 @@ class Sees(Uniform):
 
     def observe(self, view: View, updates: Updates, weights: Tensor) -> None:
         self.saw = updates.deltas
+
+
+class Doubled(Uniform):
+    """Gives weights that sum to two."""
+
+    def weigh(self, view: View, updates: Updates) -> Tensor:
+        return 2 * super().weigh(view, updates)
 
 
 class Half(UpdateStep):
@@ -236,6 +243,8 @@ def test_a_median_withstands_what_the_mean_does_not(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"aggregate": Median(), "selector": MD()}, "aggregate must be Mean with MD, got Median"),
+        ({"aggregate": Median(), "selector": FedAU()}, "with FedAU, got .* for the rounds between"),
+        ({"aggregate": Median(), "selector": Pisces()}, "with Pisces, .* selector.discount is 0"),
         ({"aggregate": Median(), "objective": FedNova()}, "aggregate must be Mean with objective FedNova"),
         (
             {"aggregate": Median(), "selector": Uniform(weights="scaled")},
@@ -262,8 +271,9 @@ def test_what_has_no_sense_is_refused(changes: dict[str, Any], said: str, tmp_pa
 def test_what_shows_in_a_round_is_refused_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"with FedCat, which chains"):
         run_round(built(settings(tmp_path, selector=FedCat(), updates=(Clip(),))).server)
-    with pytest.raises(UserError, match=r"aggregate must be Mean with FedAU, got Median: its weights sum to"):
-        run_round(built(settings(tmp_path, selector=FedAU(), aggregate=Median())).server)
+    with pytest.raises(UserError, match=r"must be Mean with Doubled, got Median: its weights sum to 2"):
+        run_round(built(settings(tmp_path, selector=Doubled(), aggregate=Median())).server)
+    built(settings(tmp_path, selector=Pisces(discount=0.0), aggregate=Median())).server.step()
 
 
 def test_labels_may_change_where_updates_may_not(tmp_path: Path) -> None:
