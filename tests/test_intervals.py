@@ -124,6 +124,21 @@ def test_fedscales_trace(tmp_path: Path) -> None:
         assert [*record.starts, *record.ends, record.length] == [10, 50, 20, 90, 100]
 
 
+def test_a_trace_names_users_and_is_in_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(
+        json.dumps({str(k): {"active": [k], "inactive": [9], "finish_time": 9} for k in range(3)})
+    )
+    for clients, first in ((6, [0, 0, 1, 1, 2, 2]), (3, [0, 1, 2])):
+        records = Intervals(str(path), "seconds").records(clients, np.random.default_rng(0))
+        assert sorted(int(own.record.starts[0]) for own in records) == first
+    assert [int(own.record.starts[0]) for own in records] == first
+    with pytest.raises(
+        UserError, match=r"availability.unit must be seconds with a trace of FLASH or FedScale"
+    ):
+        Intervals(str(path)).records(3, np.random.default_rng(0))
+
+
 def test_flashs_traces(tmp_path: Path) -> None:
     day = "2020-02-01 00:"
     messages = "\n".join(

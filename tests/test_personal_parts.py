@@ -171,6 +171,8 @@ def test_own_losses_are_those_of_the_model_before_training(tmp_path: Path) -> No
     ("patterns", "changes", "said"),
     [
         (("head.*",), {}, r"local.personal must match tensors of the model, and head.\* matches none"),
+        (("*.2.*",), {}, r"\*.2.\* matches none: its names are such as 2.weight"),
+        (("2.wieght",), {}, r"2.wieght matches none: its names are such as 2.weight"),
         (("*",), {}, "must leave something to be sent"),
         (("2.*",), {"selector": FedPNS()}, "must be empty with FedPNS, which measures"),
         (("2.*",), {"selector": HiCS()}, "must be empty with HiCS, which reads the output layer's update"),

@@ -35,8 +35,8 @@ class Intervals(Availability):
         shift: Whether each client's record starts at a place of its own, which the seed draws; with
             ``repeat`` only.
         draw: Whether each client gets a record that the seed draws, none twice while others are left. null
-            draws if the file names other clients than 0 to N - 1. Without a draw, a client without intervals
-            is never available.
+            draws if the file names other clients than 0 to N - 1, or is a trace of FLASH or FedScale that
+            does not name just these. Without a draw, a client without intervals is never available.
     """
 
     path: Annotated[str, UserPath()]
@@ -75,20 +75,25 @@ class Intervals(Availability):
         """
         found = _read(self.path, _changed(self.path))
         own = {str(client) for client in range(clients)}
-        strangers = sorted(found.keys() - own)
+        strangers, traced = sorted(found.keys() - own), any(record.traced for record in found.values())
+        if traced and not self.in_seconds:
+            raise UserError(
+                "availability.unit must be seconds with a trace of FLASH or FedScale, such as "
+                f"{self.path}, got rounds."
+            )
         if self.draw is False and strangers:
             raise UserError(
                 f"availability.path must name clients 0 to {clients - 1}, {self.path} names {strangers[0]}: "
                 "set availability.draw to true to give each client a record that the seed draws."
             )
-        if self.draw or strangers:
+        if self.draw or strangers or (self.draw is None and traced and found.keys() < own):
             drawn = f"each of {clients} clients gets one that the seed draws"
             say_once(f"{self.path} has {len(found)} records, and {drawn}")
             chosen = dealt([*found.values()], clients, rng)
         else:
             if lacks := sorted(map(int, own - found.keys())):
-                some = f"{len(lacks)} clients, such as {lacks[0]}"
-                say_once(f"{self.path} has no interval of {some}, which are never available")
+                some = f"{len(lacks)} clients, such as {lacks[0]}, which are never available"
+                say_once(f"{self.path} has no interval of {some}: availability.draw true gives each a record")
             nothing = Record.of([], 1.0)
             chosen = [found.get(str(client), nothing) for client in range(clients)]
         starts = (

@@ -32,14 +32,16 @@ class Record:
         starts: Starts, float64 ``[m]``, ascending.
         ends: Ends, float64 ``[m]``, each between its start and the next start.
         length: Length of the record, after which it may repeat; at least the last end.
+        traced: Whether it is of a user of FLASH or FedScale, in seconds.
     """
 
     starts: np.ndarray
     ends: np.ndarray
     length: float
+    traced: bool = False
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[float, float]], length: float) -> Record:
+    def of(cls, pairs: Sequence[tuple[float, float]], length: float, *, traced: bool = False) -> Record:
         """Make a record of intervals in any order; those that overlap or touch are joined."""
         joined: list[list[float]] = []
         for start, end in sorted(pairs):
@@ -50,7 +52,7 @@ class Record:
             else:
                 joined.append([start, end])
         table = np.array(joined, dtype=np.float64).reshape(-1, 2)
-        return cls(table[:, 0], table[:, 1], length)
+        return cls(table[:, 0], table[:, 1], length, traced)
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def _of_trace(where: str, trace: Any) -> Record:
         ) from error
     if not (end > start and all(0 <= on <= off <= end - start for on, off in found)):
         raise UserError(f"{where}: intervals must lie within the record, 0 to {end - start:g}.")
-    return Record.of(found, end - start)
+    return Record.of(found, end - start, traced=True)
 
 
 def _of_messages(messages: str) -> tuple[list[tuple[float, float]], float, float]:

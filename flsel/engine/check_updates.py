@@ -50,7 +50,7 @@ def check_updates(steps: UpdateSteps, selector: Selector, objective: Objective, 
     if steps.aggregate.robust and steps.noise_at_server:
         raise UserError(
             f"aggregate must be Mean with noise at the server, which is relative to the largest weight, got "
-            f"{joined}: set where to client."
+            f"{joined}: let the clients add it (where: client)."
         )
     if least < steps.aggregate.least:
         raise UserError(

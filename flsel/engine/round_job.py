@@ -185,7 +185,7 @@ def passed(
         plan=Plan.star(dropped),
         weights=torch.zeros(len(dropped), dtype=torch.float64),
         dropped=tuple(dropped),
-        available=0,
+        available=int(job.view.available.sum()),
         ledger=ledger,
         seconds={"select": job.seconds, "aggregate": 0.0},
         time=time,

@@ -165,6 +165,8 @@ def _with_advice(active: ActiveRun) -> Exception:
 def _say(result: Result) -> None:
     summary = result.summary
     rows = [("rounds", str(summary["rounds"]))]
+    if passed := sum(not step.clients for step in result.rounds):
+        rows.append(("rounds in which nobody trained", str(passed)))
     for name, value in result.best.items():
         rows.append((name, f"{result.final[name]:.4f} (best {value:.4f})"))
     if summary["target"] is not None:

@@ -8,7 +8,7 @@ with Local and Global Representations", 2020 (LG-FedAvg).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import final
 
@@ -71,7 +71,7 @@ def personal_names(patterns: Sequence[str], state: Mapping[str, Tensor]) -> list
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in state):
-            near = closest(pattern, state) or next(iter(state))
+            near = _like(pattern.strip("*."), state)
             raise UserError(
                 f"local.personal must match tensors of the model, and {pattern} matches none: its names are "
                 f"such as {near}."
@@ -80,3 +80,10 @@ def personal_names(patterns: Sequence[str], state: Mapping[str, Tensor]) -> list
     if len(names) == len(state):
         raise UserError("local.personal must leave something to be sent, and it matches the whole model.")
     return names
+
+
+def _like(wanted: str, names: Iterable[str]) -> str:
+    """Return the first name that has what is wanted, or resembles it, whole or in a part; else the first."""
+    known = {part: name for name in reversed([*names]) for part in (*name.split("."), name)}
+    whole = next((name for name in names if wanted and wanted in name), None)
+    return whole or known.get(closest(wanted, known) or "") or next(iter(names))

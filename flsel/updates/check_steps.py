@@ -15,7 +15,7 @@ def check_steps(steps: Sequence[UpdateStep]) -> None:
     Raises:
         UserError: Naming the step.
     """
-    bound, server = math.inf, ""
+    bound, server, compressed = math.inf, "", ""
     for at, step in enumerate(steps):
         name = f"updates[{at}] {type(step).__name__}"
         if step.needs_bound and not math.isfinite(bound):
@@ -24,5 +24,8 @@ def check_steps(steps: Sequence[UpdateStep]) -> None:
             )
         if server and step.changes_updates and not step.on_server:
             raise UserError(f"{name} must come before {server}, which is a step of the server.")
+        if compressed and step.fills:
+            raise UserError(f"{name} must come before {compressed}, whose compression it would undo.")
+        compressed = name if type(step).message is not UpdateStep.message else compressed
         server = name if step.on_server else server
         bound = step.bound(bound)

@@ -67,6 +67,11 @@ class Corrupt(UpdateStep):
         """Whether labels change, not what is sent."""
         return not self.changes_updates
 
+    @property
+    def fills(self) -> bool:
+        """Return whether corrupt clients send noise."""
+        return self.kind == "gaussian"
+
     def bound(self, before: float) -> float:
         """Return the bound before if only labels change; a corrupt client does not keep to a bound."""
         return math.inf if self.changes_updates else before

@@ -55,6 +55,11 @@ class GaussianNoise(UpdateStep):
         """Return True: the noise is relative to the bound."""
         return True
 
+    @property
+    def fills(self) -> bool:
+        """Return whether clients add noise, which they do to every number."""
+        return self.where == "client"
+
     def bound(self, before: float) -> float:
         """Return the bound before for the server's noise, which the updates do not have; else infinity."""
         return before if self.where == "server" else math.inf

@@ -95,6 +95,11 @@ class UpdateStep(Checked, Stateful, ABC):
         return False
 
     @property
+    def fills(self) -> bool:
+        """Whether a client's numbers are new ones after the step, which undoes a compression before it."""
+        return False
+
+    @property
     def remembers(self) -> bool:
         """Whether clients keep something between their updates, such as the error of a compression."""
         return False

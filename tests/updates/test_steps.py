@@ -175,6 +175,8 @@ LOCAL = GaussianNoise(where="client")
         ([Clip(), TopK(), NOISE], "updates\\[2\\] GaussianNoise must follow"),
         ([Clip(), Corrupt(kind="sign"), LOCAL], "updates\\[2\\] GaussianNoise must follow"),
         ([Clip(), LOCAL, NOISE], "updates\\[2\\] GaussianNoise must follow"),
+        ([TopK(), Clip(), LOCAL], "updates\\[2\\] GaussianNoise must come before updates\\[0\\] TopK, whose"),
+        ([Quantise(), Corrupt(kind="gaussian")], "updates\\[1\\] Corrupt must come before updates\\[0\\] Q"),
         ([Clip(), NOISE, TopK()], "updates\\[2\\] TopK must come before updates\\[1\\] GaussianNoise"),
     ],
 )
@@ -188,7 +190,9 @@ def test_lists_without_sense_are_refused(steps, said):
     [
         [],
         [TopK(), Clip(), NOISE],
-        [Clip(), TopK(feedback=False), LOCAL, Quantise()],
+        [Clip(), TopK(feedback=False), NOISE],
+        [Clip(), LOCAL, TopK(), Quantise()],
+        [TopK(), Corrupt(kind="sign")],
         [Clip(), Corrupt(kind="noisy"), NOISE],
     ],
 )
