@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from flsel.errors import UserError
-from flsel.updates.accountant import epsilon, require_accountant
+from flsel.updates.accountant import EXACT, _few, epsilon, require_accountant
 
 
 def test_the_accountant_is_named_where_it_is_missing(monkeypatch):
@@ -44,3 +44,14 @@ def test_a_uniform_draw_amplifies_and_rounds_add_up():
     drawn, plain = epsilon(4.0, 1e-5, [(5, 100, 20)]), epsilon(4.0, 1e-5, [(100, 100, 20)])
     assert drawn < plain / 3
     assert drawn < epsilon(4.0, 1e-5, [(5, 100, 20), (5, 90, 20)]) < 2 * drawn * 1.2
+
+
+def test_many_pools_count_as_slightly_smaller_ones():
+    few = [(5, pool, 2) for pool in range(40, 40 + EXACT)]
+    assert _few(few) == {(drawn, pool): rounds for drawn, pool, rounds in few}
+    assert _few([(5, 40, 2), (5, 40, 3)]) == {(5, 40): 5}
+    many = _few([(drawn, pool, 2) for drawn in (5, 6) for pool in range(6, 3000)])
+    assert sum(many.values()) == 2 * 2 * (3000 - 6)
+    assert len(many) < 2 * 16 * 10
+    for pool in range(6, 3000):
+        assert any(kept <= pool <= kept * 2 ** (1 / 16) for drawn, kept in many if drawn == 5)
