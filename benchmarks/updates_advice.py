@@ -2,8 +2,9 @@
 
     python benchmarks/evidence.py updates updates_median
     python benchmarks/updates_advice.py
-    FLSEL_DATA=DIR python benchmarks/evidence.py updates_fashion
-    python benchmarks/updates_advice.py updates_fashion   # runs -> docs/results/data -> page
+    FLSEL_DATA=DIR python benchmarks/evidence.py updates_fashion updates_fashion_median
+    # runs -> docs/results/data -> page
+    python benchmarks/updates_advice.py updates_fashion updates_fashion_median
 
 Runs of Fashion-MNIST are added to docs/results/data/updates_fashion.csv, so that another machine can run the
 seeds and selectors that are not there.
@@ -37,9 +38,13 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs/results/updates.md"
 DATA = HERE.parent / "docs/results/data/updates_fashion.csv"
 SYNTHETIC, FASHION = "Synthetic(0.5, 0.5)", "Fashion-MNIST"
-COMPARISONS = {"updates": SYNTHETIC, "updates_median": SYNTHETIC, "updates_fashion": FASHION}
+COMPARISONS = {
+    "updates": SYNTHETIC, "updates_median": SYNTHETIC,
+    "updates_fashion": FASHION, "updates_fashion_median": FASHION,
+}  # fmt: skip
 CONDITIONS = (
-    "plain", "noise 0.05", "noise 0.2", "corrupt, mean", "corrupt, median", "TopK 5 %", "partial work",
+    "plain", "noise 0.005", "noise 0.02", "noise 0.05", "noise 0.2", "corrupt, mean", "corrupt, median",
+    "TopK 5 %", "partial work",
 )  # fmt: skip
 SELECTORS = ("FedGS", "PowD", "AFL", "UCBCS", "F3AST", "ClusteredSampling")
 FIRST = ("FedGS", "PowD")

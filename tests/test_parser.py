@@ -225,6 +225,8 @@ WRONG = [
     (["--updates", "{k: 3}"], "updates must be a list, each item one of Clip,"),
     (["--updates", "topk"], "updates[0] has no class topk; did you mean TopK? (--updates.help lists them)"),
     (["--track.tags", "mine"], "track.tags must be a list of texts, got 'mine': write [mine]."),
+    (["--local.personal", "*.bn.*"], """local.personal must be a list of texts, got '*.bn.*': write ["*.bn.*"]."""),
+    (["--local.personal", "[*.bn.*]"], "local.personal must be a list of texts, got '[*.bn.*]': put each in quotes."),
     (["--callbacks", "[EarlyStopping]"], "callbacks[0].monitor must be set: EarlyStopping has no default for it."),
 ]  # fmt: skip
 

@@ -172,5 +172,8 @@ def _mismatch(key: str, argument: Argument, value: Any) -> UserError:
         return UserError(f"{key} must be {allowed}, got {shown(value)}; write it in quotes.")
     if allowed.startswith("a list") and _is_name(value):
         return UserError(f"{key} must be {allowed}, got {shown(value)}: write [{value}].")
+    if allowed.startswith("a list of texts") and isinstance(value, str):
+        advice = "put each in quotes" if value.startswith("[") else f'write ["{value}"]'
+        return UserError(f"{key} must be {allowed}, got {shown(value)}: {advice}.")
     names = allowed.removeprefix("one of ").split(", ") if "one of " in allowed else ()
     return UserError(f"{key} must be {allowed}, got {shown(value)}{meant(value, names)}")

@@ -57,9 +57,11 @@ def _report(step: GaussianNoise, steps: UpdateSteps, selector: Selector) -> dict
 
 
 def _sampling(steps: UpdateSteps, selector: Selector) -> str:
+    if not selector.draws_uniformly:
+        return f"no amplification: {type(selector).__name__} does not draw clients uniformly"
     amplified = [key for key in steps.draws if key[0] < key[1]]
     if not amplified:
-        return f"no amplification: {type(selector).__name__} does not draw some of the clients uniformly"
+        return "no amplification: the clients of a round are no random part of those that are available"
     drawn, pool = max(amplified, key=lambda key: key[0] / key[1])
     return f"uniform without replacement, at most {drawn} of {pool} clients"
 
