@@ -181,7 +181,7 @@ def test_bytes_of_flights(tmp_path: Path) -> None:
 def test_late_clients_have_sent_their_update(tmp_path: Path) -> None:
     """Over-selection: six clients are asked, and the first three count; all six send, at the same cost."""
     devices, rules = LogNormal(), TimeConfig(over_selection=2.0)
-    steps = (Clip(), TopK(share=0.1, feedback=False), GaussianNoise(where="client", delta=None))
+    steps = (Clip(), GaussianNoise(where="client", delta=None), TopK(share=0.1, feedback=False))
     plain, small = (
         built(settings(tmp_path, devices=devices, time=rules, updates=given)).server for given in ((), steps)
     )
