@@ -380,7 +380,7 @@ def test_an_update_that_is_not_finite_is_waited_for_by_another(tmp_path: Path) -
 
 def test_a_run_ends_where_no_update_is_finite(tmp_path: Path) -> None:
     every = [(client, turn) for client in range(4) for turn in range(50)]
-    with pytest.raises(DivergedError, match="non-finite model in round 0"):
+    with pytest.raises(DivergedError, match="in a row up to round 0 returned a non-finite model"):
         toy(tmp_path, Halfway(diverge=every)).step()
 
 

@@ -70,6 +70,10 @@ def fails(capfd: Any, *arguments: str) -> str:
         (["--clients", "null"], "clients must be at least 1 for synthetic data, got null."),
         (["--local.optimizer", "SGD", "--local.optimizer.lr", "-1"], "local.optimizer SGD cannot be built: Invalid"),
         (["--server_optimizer", "SGD", "--server_optimizer.lr", "-1"], "server_optimizer SGD cannot be built: Inv"),
+        (
+            ["--local.lr_schedule", "LambdaLR", "--local.lr_schedule.lr_lambda", "os.system"],
+            "local.lr_schedule.lr_lambda must be a function, which settings cannot hold, got 'os.system'",
+        ),
         (["--local.lr_schedule", "StepLR", "--local.lr_schedule.step_size", "0"], "local.lr_schedule StepLR must step through 2 rounds by itself, and failed in round 0: integer "),
         (["--callbacks", "[{class_path: EarlyStopping, init_args: {monitor: x, mode: y}}]"], "callbacks[0] EarlySt"),
         (["--local.lr_schedule", "ReduceLROnPlateau"], "local.lr_schedule ReduceLROnPlateau must step through 2 rounds by itself, and failed in round 0: "),

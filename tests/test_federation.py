@@ -244,6 +244,9 @@ def test_a_round_in_which_everybody_diverges_says_so(tmp_path: Path) -> None:
         run.server.step()
     assert all(torch.equal(before[name], value) for name, value in run.server.params.items())
     assert run.server.round == 0
+    run.server.params["linear.bias"].fill_(-torch.inf)
+    with pytest.raises(DivergedError, match=r"before it trains, the model has such numbers in linear\.bias"):
+        run.server.step()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, is_dataclass, replace
@@ -85,6 +86,7 @@ class Spec:
             with users_code(what):
                 check_arguments(made, taken)
                 taken = with_paths(made, taken)
+                self._check_functions(taken)
             # A call that does not fit, or an `__init__` that returns something, fails before the user's code.
             with users_code(what, reads=not self.class_path.startswith("flsel.")):
                 found = made(*given, **taken)
@@ -93,6 +95,19 @@ class Spec:
             raise (UserError(f"{self.key}.{error}") if named else error) from error.__cause__
         check_made(self.key, self.class_path, found, *self.bases)
         return found
+
+    def _check_functions(self, taken: Mapping[str, Any]) -> None:
+        """Refuse texts and numbers as arguments that are declared as functions only."""
+        made = vars(self.made).get("__init__", self.made) if isinstance(self.made, type) else self.made
+        # As text, since torch's schedulers import what they are annotated with for type checkers only.
+        hints = {name: str(hint) for name, hint in getattr(made, "__annotations__", {}).items()}
+        for name, value in taken.items():
+            declared = re.findall(r"\w+", hints.get(name, ""))
+            if "Callable" in declared and "str" not in declared and isinstance(value, str | int | float):
+                raise UserError(
+                    f"{name} must be a function, which settings cannot hold, got {shown(value)}: write a "
+                    "class of your own that is built without it, or give functools.partial from Python."
+                )
 
     __call__ = build
 

@@ -102,8 +102,15 @@ def _folders(patterns: Sequence[str]) -> list[Path]:
         if (folder / FILE).is_file():
             raise UserError(f"{folder} is a comparison, not a run: go on with {going_on('compare', folder)}.")
         if not (folder / "config.yaml").is_file():
-            raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
+            raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml{_below(folder)}.")
     return list(dict.fromkeys(folders))
+
+
+def _below(folder: Path) -> str:
+    """Name a pattern of the runs below a folder, at most four folders deep; nothing if there are none."""
+    patterns = ("/".join("*" * depth) for depth in range(1, 5))
+    found = next((pattern for pattern in patterns if any(folder.glob(f"{pattern}/config.yaml"))), None)
+    return "" if found is None else f" (the runs below it are {folder / found})"
 
 
 def _runs_among(found: Sequence[Path]) -> list[Path]:

@@ -68,7 +68,7 @@ def load_npz(path: Path, shape: Shape | None = None) -> Source:
     for part in ("validation", "test"):
         if (part, "x") in arrays or (part, "y") in arrays:
             parts[part] = _npz_part(arrays, path, part, shape, classes)
-            same_inputs(parts["train"], parts[part], f"{path}: the inputs of {part}")
+            same_inputs(parts["train"], parts[part], f"{path}: {part}")
     return Source(
         train=parts["train"],
         test=parts.get("test"),
@@ -99,6 +99,7 @@ def _key(name: str) -> _Key | None:
 
 
 def _read_npz(path: Path) -> dict[_Key, _Array]:
+    check_regular(path)
     if not path.is_file():
         raise UserError(f"data.path must be an npz file, but there is no file {path}.")
     if not zipfile.is_zipfile(path):
@@ -276,12 +277,23 @@ def _as_numbers(parts: dict[str, _Users], path: Path) -> dict[str, _Users]:
 
 
 def _read_users(folder: Path) -> _Users:
-    files = sorted(folder.glob("*.json"))
+    unused = Unused(folder)
+    entries = unused.visible(folder)
+    files = [entry for entry in entries if entry.suffix == ".json"]
     if not files:
         raise UserError(f"{folder} must hold LEAF files *.json, found none; set data.path to its parent.")
+    for entry in entries:
+        if entry not in files:
+            unused.add(entry)
     found, seen = _Users([], [], []), set[str]()
     for file in files:
         content = _read_json(file)
+        every = content["user_data"] if isinstance(content["user_data"], dict) else {}
+        for user in sorted(every.keys() - set(map(str, content["users"]))):
+            unused.add(f"user {user}, who is not among the users of {file.name}")
+        entries_of = {name for data in every.values() if isinstance(data, dict) for name in data}
+        for name in sorted(entries_of - {"x", "y"}):
+            unused.add(f"{name} of the users of {file.name}")
         for position, user in enumerate(map(str, content["users"])):
             if user in seen:
                 raise UserError(f"{file}: user {user!r} appears twice; every user must have one entry.")
@@ -290,6 +302,7 @@ def _read_users(folder: Path) -> _Users:
             found.names.append(user)
             found.x.append(x)
             found.y.append(y)
+    unused.tell()
     return found
 
 

@@ -261,11 +261,10 @@ def same_inputs(train: Examples, other: Examples, where: str) -> None:
     Raises:
         UserError: If the shapes or types of inputs or targets differ; the message starts with ``where``.
     """
-    for one, two in ((train.x, other.x), (train.y, other.y)):
+    for what, one, two in (("inputs", train.x, other.x), ("targets", train.y, other.y)):
         if not same(one, two):
-            raise UserError(
-                f"{where} has examples {described(two)}, unlike the training set: {described(one)}."
-            )
+            kinds = described(two), described(one)
+            raise UserError(f"{where} has {what} {kinds[0]}, unlike the training set: {kinds[1]}.")
 
 
 def measured(x: Tree) -> Normalize:

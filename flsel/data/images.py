@@ -185,11 +185,14 @@ def _files(folder: Path, unused: Unused) -> list[tuple[str, Path]]:
 
 
 def _below(folder: Path, unused: Unused) -> Iterator[Path]:
-    """Yield the files below a folder: its own first, then those of its folders."""
+    """Yield the files below a folder, its own first; a link back to a folder around it is not followed."""
+    around = [folder.resolve(), *folder.resolve().parents]
     entries = unused.visible(folder)
     yield from (entry for entry in entries if not entry.is_dir())
     for entry in entries:
-        if entry.is_dir():
+        if entry.is_dir() and entry.resolve() in around:
+            unused.add(entry)
+        elif entry.is_dir():
             yield from _below(entry, unused)
 
 

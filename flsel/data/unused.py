@@ -15,7 +15,7 @@ _PARTS = {
     "test": ("test", "testing"),
 }
 # Of editors, systems and network storage: .ipynb_checkpoints, ._a.png, @eaDir, #recycle, $RECYCLE.BIN.
-_HIDDEN = (".", "@", "#", "$", "~")
+_HIDDEN = (".", "@", "#", "$", "~", "__MACOSX", "__pycache__", "System Volume Information")
 _SHOWN = 8
 
 

@@ -22,13 +22,13 @@ from torch import Tensor
 
 from flsel.config.simulated_time import AsyncConfig
 from flsel.engine.check_plans import check_flights
+from flsel.engine.check_updates import diverged
 from flsel.engine.clock import RoundTime
 from flsel.engine.closing import ANY_UPDATE, Returned
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flight, Flights
 from flsel.engine.opening import charge_trainings, make_view, reported, select
 from flsel.engine.round_job import RoundOutcome, passed, train
-from flsel.errors import DivergedError
 from flsel.local.program import Program
 from flsel.local.visit import Visit
 from flsel.metrics import CLIENT_SECOND
@@ -247,10 +247,8 @@ class Arrivals:
             dropped = [flight for k, flight in enumerate(flights.buffer) if k not in keep]
             lost += dropped
             if len(lost) > (self.rules.concurrency or 0):
-                raise DivergedError(
-                    f"{len(lost)} clients in a row returned a non-finite model in round {round}; lower the "
-                    "learning rate of local.optimizer or check the data."
-                )
+                who = f"{len(lost)} clients in a row up to round {round}"
+                raise diverged(who, self.federation.program.model, job.view.params, ends)
             flights.buffer = [flights.buffer[k] for k in keep]
             flights.wasted += math.fsum(flight.seconds for flight in dropped)
             job = self.open(flights, round, job.view.params, job.selector)

@@ -17,7 +17,7 @@ from flsel.data.federate import labels_of
 from flsel.data.population import FederatedData
 from flsel.engine.arrival import Arrival
 from flsel.engine.check_plans import check_hops, check_phases, check_same_form, check_weights
-from flsel.engine.check_updates import check_alike, check_one_hop
+from flsel.engine.check_updates import check_alike, check_one_hop, diverged
 from flsel.engine.clock import Clock, RoundTime
 from flsel.engine.closing import Closing, Returned
 from flsel.engine.evaluation import Evaluator
@@ -28,7 +28,7 @@ from flsel.engine.round_job import RoundJob, RoundOutcome, passed
 from flsel.engine.stopwatch import Stopwatch
 from flsel.engine.update_steps import UpdateSteps
 from flsel.engine.watches import unwritten
-from flsel.errors import DivergedError, UserError
+from flsel.errors import UserError
 from flsel.local.program import Program
 from flsel.local.schedule import Reach
 from flsel.local.trainer import LocalTrainer
@@ -152,10 +152,8 @@ class Federation:
         if len(keep) == 0 and self.trainer.unanswered:
             return passed(job, view.ledger, None, [path[-1] for path in plan.visits])
         if len(keep) == 0:
-            raise DivergedError(
-                f"every client of round {view.round} returned a non-finite model; lower the learning rate of "
-                "local.optimizer or check the data."
-            )
+            who = f"every client of round {view.round}"
+            raise diverged(who, self.program.model, view.params, deltas)
         deltas, returned = rows(deltas, keep), self._returned(job, keep)
         if personal is not None and finite is not None:  # after answers with the parts that clients had
             at = {plan.paths[k][0]: k for k in finite.tolist()}

@@ -146,6 +146,8 @@ def npy(data: bytes) -> np.ndarray:
     try:
         if not held:
             return np.empty(shape, dtype)
+        if dtype.kind == "b" and np.frombuffer(data, np.uint8, offset=file.tell()).max() > 1:
+            raise Malformed(f"each array of truth values must hold the bytes 0 and 1, got {told(data[-8:])}.")
         return np.ndarray(shape, dtype, buffer=data, offset=file.tell(), order="F" if fortran else "C")
     except (TypeError, ValueError):  # Sizes beside a zero that no array can have, or truth values as sizes.
         raise Malformed(f"each array must be {_FORMAT}, got the shape {told(list(shape))}.") from None

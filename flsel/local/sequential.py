@@ -23,6 +23,7 @@ from flsel.local.lightning_internals import client_log
 from flsel.local.optimizers import bare_clear, bare_step
 from flsel.local.program import Program, note_constants
 from flsel.local.schedule import scale_lr
+from flsel.local.snapshot import equal
 from flsel.local.tasks import is_lightning
 from flsel.local.trainer import LocalTrainer
 from flsel.local.visit import Visit, empty_ends, put_end
@@ -242,7 +243,7 @@ def without_constants(program: Program) -> Program:
     if ends is None:
         return program
     live = program.state()
-    note_constants(program.model, [name for name in buffers if torch.equal(ends[name][0], live[name])])
+    note_constants(program.model, [name for name in buffers if equal(ends[name][0], live[name])])
     return replace(program, snapshot=None)
 
 

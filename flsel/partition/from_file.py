@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
@@ -11,8 +11,9 @@ from typing import Annotated, Any, final
 import numpy as np
 
 from flsel.arguments import UserPath, shown
-from flsel.errors import UserError, users_code
+from flsel.errors import UserError, short, users_code
 from flsel.files import check_regular, home
+from flsel.files.csv_table import csv_number, csv_rows
 from flsel.files.read_user_files import parse_json
 from flsel.partition.base import Partition
 
@@ -27,9 +28,10 @@ class FromFile(Partition):
     gives its share.
 
     Attributes:
-        path: A JSON file: ``{client: [indices]}``, a list of lists of indices, or a list with the client of
-            every example, -1 for nobody. Or an npz file with one array of indices for each client, or a npy
-            file with the client of every example.
+        path: A JSON file: ``{client: [indices]}``, a list of lists of indices, ``{index: client}``, or a list
+            with the client of every example, -1 for nobody. Or an npz file with one array of indices for each
+            client, a npy file with the client of every example, or a CSV file with the columns ``index`` and
+            ``client``.
     """
 
     reads_labels = False
@@ -48,17 +50,19 @@ class FromFile(Partition):
             UserError: If the file cannot be read, or names an example twice or one that does not exist.
         """
         content = _read(home(self.path))
-        if isinstance(content, Mapping):
-            content = [content[name] for name in sorted(content, key=_in_order)]
-        if isinstance(content, np.ndarray) or (content and not isinstance(content[0], Sequence | np.ndarray)):
-            return self._owners(_whole(content, f"partition.path {self.path}"), len(labels))
+        if not isinstance(content, Mapping):
+            if isinstance(content, np.ndarray) or (content and _are_numbers(content)):
+                return self._owners(_whole(content, f"partition.path {self.path}"), len(labels))
+            content = {str(client): listed for client, listed in enumerate(content)}
+        elif content and _are_numbers(content.values()):
+            content = _by_client(content, f"partition.path {self.path}")
         owner = np.full(len(labels), -1, dtype=np.int64)
-        for client, listed in enumerate(content):
-            where = f"partition.path {self.path}, client {client}"
+        for client, name in enumerate(sorted(content, key=_in_order)):
+            listed, where = content[name], f"partition.path {self.path}, client {short(name, 60)}"
             indices = _whole(listed, where)
             if len(indices) == 0:
                 raise UserError(f"{where} must have examples, got none: leave the client out.")
-            if len(indices) and (indices.min() < 0 or indices.max() >= len(labels)):
+            if indices.min() < 0 or indices.max() >= len(labels):
                 wrong = indices.min() if indices.min() < 0 else indices.max()
                 raise UserError(
                     f"{where} must have indices of the {len(labels)} training examples, got {wrong}."
@@ -78,14 +82,17 @@ class FromFile(Partition):
                 f"partition.path {self.path} must give the client, or -1, of each of {examples} training "
                 f"examples, got {len(owner)} numbers from {owner.min(initial=0)}."
             )
-        return _with_clients(owner, self.path)
+        known = np.unique(owner[owner >= 0])
+        return _with_clients(np.where(owner < 0, -1, np.searchsorted(known, owner)), self.path)
 
 
 def _read(path: Path) -> Any:
     """Return what a file holds: a mapping, a list, or an array."""
-    if not path.is_file():
-        raise UserError(f"partition.path must be a JSON, npz or npy file, but there is no file {path}.")
     check_regular(path)
+    if not path.is_file():
+        raise UserError(f"partition.path must be a JSON, npz, npy or CSV file, but there is no file {path}.")
+    if path.suffix == ".csv":
+        return _read_csv(str(path))
     with users_code(f"partition.path {path} cannot be read", reads=True):
         if path.suffix in (".npz", ".npy"):
             found = np.load(path, allow_pickle=False)
@@ -94,6 +101,33 @@ def _read(path: Path) -> Any:
     if not isinstance(content, dict | list):
         raise UserError(f"partition.path {path} must hold a mapping or a list, got {shown(content)}.")
     return content
+
+
+def _read_csv(path: str) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for line, row in csv_rows("partition.path", path, ("index", "client")):
+        index, client = (
+            int(csv_number("partition.path", (path, line), row, name, whole=True, zero=True))
+            for name in ("index", "client")
+        )
+        found.setdefault(str(client), []).append(index)
+    return found
+
+
+def _are_numbers(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, int | float) for value in values)
+
+
+def _by_client(clients: Mapping[str, Any], where: str) -> dict[str, list[int]]:
+    """Turn ``{index: client}`` into ``{client: [indices]}``; -1 is nobody."""
+    wrong = next((index for index in clients if not re.fullmatch(r"\d{1,18}", index, re.ASCII)), None)
+    if wrong is not None:
+        raise UserError(f"{where} must give a list of indices to {short(wrong, 60)}, got {clients[wrong]}.")
+    found: dict[str, list[int]] = {}
+    for index, client in zip(clients, _whole([*clients.values()], where).tolist(), strict=True):
+        if client >= 0:
+            found.setdefault(str(client), []).append(int(index))
+    return found
 
 
 def _in_order(name: str) -> list[tuple[bool, int, str]]:
@@ -106,8 +140,10 @@ def _in_order(name: str) -> list[tuple[bool, int, str]]:
 
 
 def _whole(values: Any, where: str) -> np.ndarray:
-    with users_code(f"{where} has no list of numbers", reads=True):
+    try:
         array = np.asarray(values)
+    except ValueError:  # lists of several lengths
+        array = np.asarray("")
     if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
         raise UserError(f"{where} must have a list of whole numbers, got {shown(values)}.")
     return array.astype(np.int64)

@@ -555,7 +555,11 @@ def test_names_of_variants_and_runs_stay_names(monkeypatch):
     made = flsel.compare(flsel.RunConfig(quiet=True), "v.yaml")
     assert made.folder == Path("comparisons/synthetic-.._.._x")
     Path("run[1]").mkdir()
-    with pytest.raises(UserError, match=r"run\[1\] is not the folder of a run"):
+    with pytest.raises(UserError, match=r"run\[1\] is not the folder of a run: it holds no config.yaml\.$"):
+        flsel.compare("run[1]")
+    Path("run[1]/all/Uniform").mkdir(parents=True)
+    Path("run[1]/all/Uniform/config.yaml").touch()
+    with pytest.raises(UserError, match=r"\(the runs below it are run\[1\]/\*/\*\)"):
         flsel.compare("run[1]")
 
 

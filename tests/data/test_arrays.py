@@ -115,7 +115,7 @@ FLOATS = {"x_train": np.zeros((9, 7)), "x_test": np.zeros((4, 7))}
         ({**FLOATS, "x_train": NAN}, "x_train, y_train has NaN or infinite inputs, first in example 3"),
         ({**FLOATS, "x_train": LARGE}, "NaN or infinite inputs, first in example 5"),
         ({**FLOATS, "x_test": np.full((4, 7), -np.inf)}, "x_test, y_test has NaN or infinite inputs"),
-        ({**FLOATS, "x_test": np.zeros((4, 6))}, r"the inputs of test has examples \[6\]"),
+        ({**FLOATS, "x_test": np.zeros((4, 6))}, r"npz: test has inputs \[6\]"),
         ({"x_train": np.zeros((0, 4, 5)), "y_train": np.zeros(0)}, "y_train has no examples"),
         ({"x_test": np.zeros((0, 4, 5)), "y_test": np.zeros(0)}, "x_test, y_test has no examples"),
     ],
@@ -352,7 +352,7 @@ def test_leaf_users_appear_once(tmp_path):
 
 
 def test_leaf_test_data_must_fit(tmp_path):
-    with pytest.raises(UserError, match=r"test has examples \[2\]"):
+    with pytest.raises(UserError, match=r"test has inputs \[2\]"):
         leaf(tmp_path, TRAIN, [leaf_file({"ann": ([[1.0, 2.0]], [0])})])
 
 
@@ -396,6 +396,14 @@ def test_a_leaf_user_without_training_examples_is_named(tmp_path, caplog):
     source = leaf(tmp_path, [leaf_file(users)], [leaf_file({"bob": ([[3.0]], [1]), "ann": ([], [])})])
     assert source.owner.tolist() == [0, 1]
     assert "not used: user bob without training examples" in caplog.text
+    more = leaf_file(users)
+    more["user_data"] |= {"ann": more["user_data"]["ann"] | {"mask": [1]}, "zoe": more["user_data"]["ann"]}
+    (tmp_path / "train/part_0.json").write_text(json.dumps(more))
+    for name in ("._data.json", "notes.txt"):
+        (tmp_path / "train" / name).write_bytes(b"\0")
+    assert load(name="leaf", path=str(tmp_path)).owner.tolist() == [0, 1]
+    assert "not used: ._data.json, notes.txt, user zoe, who is not among the users of" in caplog.text
+    assert "mask of the users of" in caplog.text
     assert len(source.test) == 1
 
 

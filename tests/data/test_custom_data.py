@@ -439,7 +439,7 @@ def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
         ("classes", "num_classes of .* must be a positive number, got 'ten'"),
         ("nan", "NaN or infinite inputs, first in example 1"),
         ("objects", "example 0 must hold numbers"),
-        ("test shape", r"the test set has examples \[3\]"),
+        ("test shape", r"the test set has inputs \[3\]"),
         ("test label", "the test set has the label 3"),
         ("owner length", "owner of .* must be one client number"),
         ("owner negative", "owner of .* must be one client number"),

@@ -102,7 +102,7 @@ def test_split_of_a_partition_of_ones_own_deals_the_data_sets_own_indices(holdou
             load_data(DataConfig(), partition, 3, seed=0, source=source(100))
 
 
-@pytest.mark.parametrize("kind", ["lists", "owners", "npz", "npy"])
+@pytest.mark.parametrize("kind", ["lists", "owners", "owners with gaps", "npz", "npy", "pairs", "csv"])
 def test_other_forms_of_the_same(kind, tmp_path):
     owner = np.full(100, -1)
     for client, indices in enumerate(SPLIT.values()):
@@ -113,8 +113,18 @@ def test_other_forms_of_the_same(kind, tmp_path):
     elif kind == "npy":
         path = tmp_path / "split.npy"
         np.save(path, owner)
+    elif kind == "csv":
+        path = tmp_path / "split.csv"
+        rows = [f"{index},{client}" for index, client in enumerate(owner) if client >= 0]
+        path.write_text("\n".join(["index,client", *rows]))
     else:
-        path = written(tmp_path, owner.tolist() if kind == "owners" else list(SPLIT.values()))
+        forms = {
+            "lists": list(SPLIT.values()),
+            "owners": owner.tolist(),
+            "owners with gaps": [7 * client if client > 0 else client for client in owner.tolist()],
+            "pairs": {str(index): client for index, client in enumerate(owner.tolist())},
+        }
+        path = written(tmp_path, forms[kind])
     assert shards(loaded(path)) == shards(loaded(written(tmp_path, SPLIT)))
 
 
@@ -135,6 +145,9 @@ def test_fewer_clients_are_drawn_and_more_are_refused(tmp_path):
     ([0, 1, 2], "must give the client, or -1, of each of 100 training examples, got 3 numbers"),
     ([-2] * 100, "must give the client, or -1, of each of 100 training examples"),
     ({"0": []}, "client 0 must have examples, got none"),
+    ({"ann": 3}, "must give a list of indices to ann, got 3"),
+    ({"test": {"0": [1]}}, "client test must have a list of whole numbers, got {'0': "),
+    ([[0, [1, 2]]], r"client 0 must have a list of whole numbers, got \[0, \[1, 2\]\]"),
     ({}, "must give some client examples"),
     (7, "must hold a mapping or a list, got 7"),
     ({"0": [1], "1": []}, "client 1 must have examples, got none"),
@@ -146,8 +159,15 @@ def test_what_is_no_split(content, message, tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(UserError, match="must be a JSON, npz or npy file, but there is no file"):
+    with pytest.raises(UserError, match="must be a JSON, npz, npy or CSV file, but there is no file"):
         loaded(tmp_path / "none.json")
+    for text, message in (
+        ("index\n1\n", "without client"),
+        ("index,client\n1,0\n1,1\n", "client 1 has example 1, which is listed before"),
+    ):
+        (tmp_path / "bad.csv").write_text(text)
+        with pytest.raises(UserError, match=message):
+            loaded(tmp_path / "bad.csv")
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(UserError, match=r"bad.json cannot be read"):
         loaded(tmp_path / "bad.json")

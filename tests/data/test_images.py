@@ -254,7 +254,7 @@ def test_images_of_two_sizes_name_the_first_offender(folder):
 def test_test_images_of_another_size(folder):
     for file in (folder / "test").rglob("*.png"):
         Image.new("RGB", (9, 9)).save(file)
-    with pytest.raises(UserError, match=r"test has examples \[3, 9, 9\]"):
+    with pytest.raises(UserError, match=r"test has inputs \[3, 9, 9\]"):
         load(name="folder", path=str(folder))
 
 
@@ -339,13 +339,14 @@ def test_hidden_files_and_folders_are_neither_classes_nor_examples(folder, caplo
     picture = folder / "train/ape/0.png"
     for place in (
         "train/.ipynb_checkpoints/a-checkpoint.png", "train/ape/.ipynb_checkpoints/0-checkpoint.png",
-        "train/@eaDir/0.png/SYNOFILE_THUMB_M.png", "train/__MACOSX/ape/._0.png",
+        "train/@eaDir/0.png/SYNOFILE_THUMB_M.png", "train/__MACOSX/ape/0.png",
         "train/.Trash-1000/files/0.png",
         "train/ape/._0.png", "train/#recycle/0.png", "train/$RECYCLE.BIN/0.png", "test/.DS_Store",
         "train/ape/Thumbs.db", "notes.txt",
     ):  # fmt: skip
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(picture, folder / place)
+    (folder / "train/ape/again").symlink_to("..")
     found = load(name="folder", path=str(folder))
     assert found.num_classes == plain.num_classes
     assert torch.equal(found.train.x, plain.train.x)

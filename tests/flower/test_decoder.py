@@ -62,6 +62,7 @@ MALFORMED = {
     "version 9": file("{}", version=b"\x09\x00"),
     "a byte too many": claims("(6,)", body=SIX + b"x"),
     "a byte too few": claims("(6,)", body=SIX[1:]),
+    "truth values of 2": claims("(3,)", "'|b1'", body=b"\0\1\2"),
     "the first bytes": b"\x93NUMPY",
     "an archive": b"PK\x03\x04" + SIX,
 }

@@ -441,6 +441,13 @@ def test_buffers_with_infinities_are_constants_and_frozen_zeros_no_obstacle(capl
     assert set(program.state()) == set(program.trainable())  # the initial model decides
 
 
+def test_a_constant_buffer_of_nan_is_not_sent() -> None:
+    net = Causal(persistent=True)
+    net.register_buffer("seen", torch.full((2,), math.nan))
+    program = without_constants(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=net))
+    assert "seen" not in program.state()
+
+
 def test_what_is_said_of_a_buffer_that_is_sent_names_it_and_what_to_do() -> None:
     reason = why_not_compiled(make_program(OPTIMIZERS["sgd"], SPECS["epochs"], net=Causal()))
     assert reason is not None

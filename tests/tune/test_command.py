@@ -263,7 +263,7 @@ def test_a_resumed_sweep_may_change_how_it_is_run(begun, sweep, changes):
         (["--clients_per_round", "3"], "config.yaml: leave clients_per_round out, or start a new sweep"),
         (["--selector.d", "3"], "config.yaml: leave selector.d out, or start a new sweep"),
         (["--nonsense.x", "3"], "A resume may change trials, max_concurrent, gpus, memory, address, retries"),
-        (["--from", "other"], "start_from must stay null when"),
+        (["--from", "other"], "--from must stay null when"),
         (["--output.dir", "other"], "folder must stay 'sweeps' when"),
         (["--gpus", "0.5"], "gpus must stay 0.0 when"),
         (["--trials", "0"], "trials must be a whole number in [1, 1,000,000], got 0."),

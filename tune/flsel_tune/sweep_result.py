@@ -252,7 +252,8 @@ def _refuse_change(before: SweepConfig, after: SweepConfig, folder: Path) -> Non
     if (before.gpus > 0) != (after.gpus > 0):
         changed = ["gpus"]
     if changed:
+        named = "--from" if changed[0] == "start_from" else changed[0]
         raise UserError(
-            f"{changed[0]} must stay {shown(old[changed[0]])} when {folder} is resumed, got "
+            f"{named} must stay {shown(old[changed[0]])} when {folder} is resumed, got "
             f"{shown(new[changed[0]])}; start a new sweep to change it."
         )
