@@ -21,11 +21,9 @@ from flsel.comparison.grid import Grid
 from flsel.execution.executor import Sources
 from flsel.placing.shipped_atlas import MEASURES
 from flsel.runner.build import build
-from flsel.runner.digest import digest, fingerprints
+from flsel.runner.digest import fingerprints, rounded_digest
 
 ROOT = Path(__file__).resolve().parents[1]
-DIGITS = 12
-"""Hexadecimal digits that are kept of a fingerprint."""
 
 
 def prints(grid: Grid) -> dict[str, dict[str, str]]:
@@ -34,8 +32,8 @@ def prints(grid: Grid) -> dict[str, dict[str, str]]:
     for cell in replace(grid, variants=grid.variants[:1]).cells():
         config = grid.run_config(cell, ROOT)
         server = build(config, sources.get(config)).server
-        whole = fingerprints(server.federation, digest(server.params))
-        found[f"{cell.scenario}, {cell.seed}"] = {name: value[:DIGITS] for name, value in whole.items()}
+        own = fingerprints(server.federation, rounded_digest(server.params))
+        found[f"{cell.scenario}, {cell.seed}"] = own
     return found
 
 

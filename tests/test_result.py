@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,15 +17,19 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule
 from runs import Quadratic, built, points, same, settings
-from torch import nn
+from torch import Tensor, nn
 
 import flsel
 from flsel.availability import LDF
+from flsel.config import RunConfig
+from flsel.config.fingerprint import alike
 from flsel.config.groups import EvaluationConfig
 from flsel.data.data_config import DataConfig
 from flsel.errors import UserError
 from flsel.models import MLP
 from flsel.partition import IID
+from flsel.runner.build import build
+from flsel.runner.digest import fingerprints, rounded_digest
 from flsel.runner.result import Result, Spent
 from flsel.runner.run_log import MetricsCsv
 from flsel.selectors import MD, FedCat, PowD
@@ -208,6 +213,60 @@ def test_runs_of_one_seed_are_paired_and_others_are_not(tmp_path: Path) -> None:
     for name, (value, expected) in changes.items():
         other = flsel.run(replace(base, **{name: value})).fingerprints
         assert {part for part in one if one[part] != other[part]} == expected, name
+
+
+def test_fingerprints_tell_other_data_from_rounding() -> None:
+    """Every other value changes a fingerprint; what processors round differently does not."""
+    plain = {
+        "data": {"name": "synthetic", "synthetic": {"size_max": 200}},
+        "clients": 8, "clients_per_round": 2, "rounds": 9,
+        "partition": {"class_path": "Dirichlet", "init_args": {"alpha": 0.5}},
+        "availability": {"class_path": "LN"}, "model": {"class_path": "MLP"},
+        "devices": {"class_path": "LogNormal"},
+    }  # fmt: skip
+
+    def prints(
+        change: dict[str, Any] | None = None, rounded: Callable[[Tensor], Tensor] | None = None
+    ) -> dict[str, str]:
+        server = build(RunConfig.from_dict(plain, change or {})).server
+        population, params = server.federation.data.population, server.params
+        if rounded is not None:
+            population.examples.x.copy_(rounded(population.examples.x))
+            params = {name: rounded(value) for name, value in params.items()}
+        return fingerprints(server.federation, rounded_digest(params))
+
+    def differing(one: dict[str, str], two: dict[str, str]) -> set[str]:
+        return {name for name in one if not alike(one[name], two[name])}
+
+    base = prints()
+    noise = torch.Generator().manual_seed(0)
+
+    def times(share: float) -> Callable[[Tensor], Tensor]:
+        return lambda x: x * (1 + share * torch.randn(x.shape, generator=noise))
+
+    again = prints(rounded=times(1e-7))
+    assert again["partition"] != base["partition"]
+    assert not differing(base, again)
+    assert differing(base, prints(rounded=times(1e-2))) == {"partition", "model"}
+    assert differing(base, prints({"seed": 1})) == set(base)
+    data = {"partition", "holdouts"}
+    for change, expected in (
+        ({"data.synthetic.beta": 0.6}, data),
+        ({"data.synthetic.generator": "fedpns"}, data),
+        ({"data.synthetic.size_max": 199}, data),
+        ({"partition.init_args.alpha": 0.6}, {"partition"}),
+        ({"data.server": 0.06}, data),
+        ({"devices.init_args.sigma": 0.7}, {"devices"}),
+    ):
+        assert expected <= differing(base, prints(change)), change
+
+    # A hash of all bits, which has no figures, agrees with the same bits only.
+    bits = base["model"].split()[0]
+    assert alike(bits, base["model"])
+    assert not alike(bits, again["model"])
+    assert not alike(base["model"] + " 1.0", again["model"])
+    assert not alike(base["model"].replace(".", "x"), again["model"])
+    assert not alike("", base["model"])
 
 
 def test_plans_of_several_hops_are_counted_by_hops(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from flsel.comparison.grid import Grid, Scenario, Variant
 from flsel.comparison.run_table import Run
+from flsel.config.fingerprint import alike
 from flsel.errors import UserError
 from flsel.files.shipped import brought_along
 from flsel.metrics import first_hit
@@ -54,7 +55,7 @@ class ShippedAtlas:
         last: Evaluations in the mean at the end, and in the running mean to the target.
         config: Settings of all runs.
         scenarios: Changes to them, by name.
-        fingerprints: First digits of what runs of a cell share, by ``scenario, seed``.
+        fingerprints: Of what runs of a cell share, by ``scenario, seed``.
         measured: The committed results.
     """
 
@@ -94,7 +95,7 @@ class ShippedAtlas:
         """Tell whether a run had the data, the initial model and the availability of the committed ones."""
         kept = self.fingerprints[f"{run.scenario}, {run.seed}"]
         seen = run.summary.get("fingerprints", {})
-        return all(str(seen.get(name, "")).startswith(digits) for name, digits in kept.items())
+        return all(alike(str(seen.get(name, "")), text) for name, text in kept.items())
 
     def repeats(self, run: Run) -> bool:
         """Tell whether a run of the baseline has the committed results, up to their six digits."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flsel.engine.federation import Federation
 
 _SAMPLE = 1024  # Inputs that stand for a dataset: hashing all of them would take seconds.
+_FIGURES, _WIDTH = 3, 8191  # A prime, so that rows of a table do not fall on one another.
 
 
 def digest(value: Any) -> str:
@@ -34,18 +35,45 @@ def digest(value: Any) -> str:
     return hashed.hexdigest()
 
 
+def rounded_digest(value: Any) -> str:
+    """Write a fingerprint by which :func:`flsel.config.fingerprint.alike` knows values of another processor.
+
+    Processors round logarithms and sums differently, so that generated examples and initial weights differ in
+    their last bits. The fingerprint therefore holds four parts: the digest; a hash of all that is whole, with
+    the shapes of the rest; the scale of the floating-point tensors, as the sum of the logarithms of their
+    norms; and three sums of their entries under random signs, each tensor divided by its norm. A change of
+    entries by a share of their size changes these sums by about that share.
+    """
+    floats, whole = list[Tensor](), hashlib.sha256()
+    _feed(whole, value, floats)
+    drawn = np.unpackbits(np.random.PCG64(0).random_raw(128 * _FIGURES).view(np.uint8))
+    signs = 1.0 - 2.0 * drawn.reshape(_FIGURES, -1)[:, :_WIDTH]
+    scale, sums = 0.0, np.zeros(_FIGURES)
+    for at, tensor in enumerate(floats):
+        folded, square = np.zeros(_WIDTH), 0.0
+        for part in torch.split(tensor.reshape(-1), 256 * _WIDTH):
+            entries = np.nan_to_num(part.double().numpy(), posinf=1.0, neginf=-1.0)
+            square += float(entries @ entries)
+            folded += np.pad(entries, (0, -len(entries) % _WIDTH)).reshape(-1, _WIDTH).sum(axis=0)
+        if square:
+            scale += math.log(square) / 2
+            sums += signs @ np.roll(folded, at) / math.sqrt(square)
+    figures = "".join(f" {figure:.6f}" for figure in (scale, *sums)) if floats else ""
+    return f"{digest(value)} {whole.hexdigest()[:16]}{figures}"
+
+
 def fingerprints(federation: Federation, model: str) -> dict[str, str]:
-    """Hash what runs of one seed must share to be compared in pairs.
+    """Write down what runs of one seed must share to be compared in pairs.
 
     Args:
         federation: Clients, holdouts, availability and devices.
-        model: Digest of the initial model.
+        model: Fingerprint of the initial model.
 
     Returns:
         By name: ``partition``, every client's shard; ``holdouts``, the server's, validation and test sets;
         ``availability``, the available clients of each round; ``model``, the initial parameters; with
-        simulated devices also ``devices``, their table. Labels enter
-        whole, inputs by a sample of at most 1,024.
+        simulated devices also ``devices``, their table. Labels enter whole, inputs by a sample of at
+        most 1,024.
     """
     data = federation.data
     population = data.population
@@ -64,10 +92,10 @@ def fingerprints(federation: Federation, model: str) -> dict[str, str]:
             for name, column in vars(clock.table).items()
             if name not in ("down_jitter", "up_jitter") or np.any(column)
         ]
-        devices = {"devices": digest([clock.seed, *columns])}
+        devices = {"devices": rounded_digest([clock.seed, *columns])}
     return {
-        "partition": digest([_sample(population.examples), list(population.shards)]),
-        "holdouts": digest(held),
+        "partition": rounded_digest([_sample(population.examples), list(population.shards)]),
+        "holdouts": rounded_digest(held),
         "availability": trace.hexdigest(),
         "model": model,
         **devices,
@@ -129,21 +157,24 @@ def _sample(examples: Examples) -> list[Any]:
     return [shapes, x, examples.y, *([] if examples.groups is None else [examples.groups])]
 
 
-def _feed(hashed: hashlib._Hash, value: Any) -> None:
+def _feed(hashed: hashlib._Hash, value: Any, floats: list[Tensor] | None = None) -> None:
+    """Feed a hash with a nested value; of floating-point tensors only the shapes if they are collected."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().contiguous()
         hashed.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        if value.numel():  # An empty one may have strides that no view allows.
+        if floats is not None and value.is_floating_point():
+            floats.append(value)
+        elif value.numel():  # An empty one may have strides that no view allows.
             hashed.update(value.reshape(-1).view(torch.uint8).numpy())
     elif isinstance(value, Mapping):
         hashed.update(f"mapping{len(value)}".encode())
         for key in sorted(value, key=repr):
             _feed(hashed, key)
-            _feed(hashed, value[key])
+            _feed(hashed, value[key], floats)
     elif isinstance(value, list | tuple):
         hashed.update(f"sequence{len(value)}".encode())
         for item in value:
-            _feed(hashed, item)
+            _feed(hashed, item, floats)
     elif isinstance(value, set | frozenset):
         _feed(hashed, sorted(value, key=repr))
     else:

@@ -129,9 +129,10 @@ class Result:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Hashes of ``partition``, ``holdouts``, ``availability`` and initial ``model``.
+        """What stands for ``partition``, ``holdouts``, ``availability`` and initial ``model``.
 
-        Two runs with the same four are paired: they differ in what clients were selected and trained.
+        Two runs for which these are :func:`flsel.config.fingerprint.alike` are paired: they differ in what
+        clients were selected and trained.
         """
         return dict(self.summary["fingerprints"])
 

@@ -19,7 +19,7 @@ from flsel.params import Params
 from flsel.runner.build import Built
 from flsel.runner.callbacks import Callbacks, RoundTrainer
 from flsel.runner.checkpoint import Checkpoint, check_state
-from flsel.runner.digest import check_data, data_digest, digest
+from flsel.runner.digest import check_data, data_digest, rounded_digest
 from flsel.runner.extend_rounds import check_extension
 from flsel.runner.lock import Lock
 from flsel.runner.pictures import draw_curves, draw_partition
@@ -62,7 +62,7 @@ class Session:
         self.built = built
         self.server = built.server
         self.described = config.to_dict()
-        self._initial_model, self._data = digest(built.server.params), data_digest(built.data)
+        self._initial_model, self._data = rounded_digest(built.server.params), data_digest(built.data)
         self._tracker = RunTracker()
         self._tracked = tracked
         self._pictured = pictured

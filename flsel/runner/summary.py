@@ -42,7 +42,7 @@ def summary(
         last: The last row of ``metrics.csv``.
         best: The best values of the held-out metrics.
         seconds: Wall-clock seconds of all processes that ran it.
-        initial_model: Digest of the model that it began with.
+        initial_model: Fingerprint of the model that it began with.
     """
     data, server, device = built.data, built.server, str(built.program.task.device)
     return {

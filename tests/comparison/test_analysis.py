@@ -339,6 +339,7 @@ def test_pairs_whose_fingerprints_differ_are_left_out_or_compared_unpaired(tmp_p
     difference = found.analysis.difference("PowD", "all", found.analysis.main)
     assert difference.seeds == (1, 3)
     assert any("under seed 2 are no pair: partition differ" in note for note in found.notes)
+    assert any("whose fingerprint of partition cannot tell other values" in note for note in found.notes)
     other = compare(tmp_path, mismatch="unpaired").analysis
     unpaired = other.difference("PowD", "all", other.main)
     assert not unpaired.paired

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from flsel.comparison.run_table import Run
+from flsel.config.fingerprint import alike
 
 # What a pair must share, by the name of its fingerprint.
 _PARTS = ("partition", "holdouts", "availability", "model")
+_ROUNDED = ("partition", "holdouts", "model", "devices")
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def _form(ours: Mapping[int, Run], theirs: Mapping[int, Run], *, unpaired: bool)
         if differing:
             problems.append(
                 f"{run.variant} and {other.variant} under seed {run.seed} are no pair: "
-                f"{', '.join(differing)} differ ({run.folder}, {other.folder})"
+                f"{', '.join(differing)} differ ({run.folder}, {other.folder}){_doubt(differing, run, other)}"
             )
             continue
         verified &= _known(run) and _known(other)
@@ -93,11 +95,23 @@ def _form(ours: Mapping[int, Run], theirs: Mapping[int, Run], *, unpaired: bool)
     return Pairs(mine, yours, ended, True, verified and bool(kept), tuple(problems))
 
 
+def _doubt(differing: list[str], *runs: Run) -> str:
+    """Say what may differ by rounding alone, since a run's fingerprint has no figures to compare."""
+    seen = [run.summary.get("fingerprints", {}) for run in runs]
+    bare = [n for n in differing if n in _ROUNDED and any(" " not in prints[n] for prints in seen)]
+    if not bare:
+        return ""
+    return (
+        f"; one run is of an earlier version, whose fingerprint of {', '.join(bare)} cannot tell other "
+        "values from the same ones that another processor rounded: run it again"
+    )
+
+
 def _differs(name: str, run: Run, other: Run) -> bool:
     one, two = (r.summary.get("fingerprints", {}).get(name) for r in (run, other))
     if name == "model" and run.settings.get("model") != other.settings.get("model"):
         return False  # the network itself is compared
-    return one is not None and two is not None and one != two
+    return one is not None and two is not None and not alike(one, two)
 
 
 def _known(run: Run) -> bool:
