@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flsel.errors import UserError, users_code
 from flsel.files.shipped import brought_along
-from flsel.placing.placement import SeedMean, place_runs
+from flsel.placing.placement import SeedMean, distinct_scenarios, place_runs
 from flsel.placing.placement_report import FORMAT, all_table, points, ratio
-from flsel.placing.shipped_atlas import BASE, ShippedAtlas
+from flsel.placing.shipped_atlas import BASE, ShippedAtlas, atlas_names, measurements, read_atlas
+
+_MEANS = ("points", "worst", "rounds", "bytes")
 
 
 def contributions(folder: Path | None = None) -> list[dict[str, Any]]:
@@ -20,19 +26,48 @@ def contributions(folder: Path | None = None) -> list[dict[str, Any]]:
         folder: Where they are; None is ``atlas/contributed``, which flsel brings along.
 
     Raises:
-        UserError: If a file is damaged, or its rows are missing.
+        UserError: If a file is damaged, or its rows are missing or say something else.
     """
     place = brought_along("atlas") / "contributed" if folder is None else folder
-    found = []
-    for path in sorted(place.glob("*.json")):
-        with users_code(f"{path} is no placement that flsel place wrote", reads=True):
-            plain = json.loads(path.read_text(encoding="utf-8"))
-            if plain["format"] != FORMAT or not plain["entries"]:
-                raise UserError(f"{path} is of another format; place the selector again.")
-        if not path.with_suffix(".csv").is_file():
-            raise UserError(f"{path} lacks its rows: put {path.with_suffix('.csv').name} beside it.")
-        found.append(plain | {"file": path.name})
-    return found
+    return [_read(path) for path in sorted(place.glob("*.json"))]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a placement, and check its numbers by its rows."""
+    rows = path.with_suffix(".csv")
+    if not rows.is_file():
+        raise UserError(f"{path} lacks its rows: put {rows.name} beside it.")
+    with users_code(f"{path} is no placement that flsel place wrote", reads=True):
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        if plain["format"] != FORMAT or not plain["entries"]:
+            raise UserError(f"{path} is of another format; place the selector again.")
+        paired, seeds = bool(plain["paired"]), int(plain["seeds"])
+        entries = {name: [_mean(entry, key) for key in _MEANS] for name, entry in plain["entries"].items()}
+        _ = [entry["tuned"] for entry in plain["entries"].values()]
+    if plain["atlas"] not in atlas_names():
+        raise UserError(f"{path} is of the atlas {plain['atlas']!r}, and there is none of this name.")
+    atlas = read_atlas(plain["atlas"])
+    with users_code(f"{rows} has not the rows that flsel place wrote", reads=True):
+        lines = csv.DictReader(rows.read_text(encoding="utf-8").splitlines())
+        found = measurements(list(lines), tuple(atlas.scenarios))
+    accuracy = found.values["accuracy"]
+    if set(found.selectors) != set(entries) or accuracy.shape[1] != seeds or np.isnan(accuracy).any():
+        raise UserError(
+            f"{rows} must have a row for each of {', '.join(entries)} in every scenario, with each of "
+            f"{seeds} seeds."
+        )
+    kept, _ = distinct_scenarios(list(atlas.scenarios))
+    base = atlas.measured.of("accuracy", BASE)[:, :seeds]
+    for name, (gain, *_) in entries.items():
+        points = 100 * float((found.of("accuracy", name) - base)[kept].mean())
+        if paired and not math.isclose(points, gain.value, abs_tol=1e-3):
+            raise UserError(f"{path} says {gain.value:+.4f} points for {name}, and its rows {points:+.4f}.")
+    return plain | {"file": path.name}
+
+
+def _mean(entry: dict[str, Any], key: str) -> SeedMean:
+    value, low, high = map(float, entry[key])
+    return SeedMean(value, low, high)
 
 
 def atlas_table(atlas: ShippedAtlas, folder: Path | None = None) -> tuple[list[str], list[list[str]]]:
@@ -43,9 +78,7 @@ def atlas_table(atlas: ShippedAtlas, folder: Path | None = None) -> tuple[list[s
         if plain["atlas"] != atlas.name:
             continue
         for name, entry in plain["entries"].items():
-            gain, worst, rounds, sent = (
-                SeedMean(*entry[key]) for key in ("points", "worst", "rounds", "bytes")
-            )
+            gain, worst, rounds, sent = (_mean(entry, key) for key in _MEANS)
             told = f"{plain['file']}, {plain['seeds']} seeds"
             told += "" if plain["paired"] else ", not paired"
             told += f", tuned: {entry['tuned']}" if entry["tuned"] else ""

@@ -132,7 +132,7 @@ def place_runs(
     """
     names, all_scenarios = tuple(dict.fromkeys(run.variant for run in runs)), list(atlas.scenarios)
     seeds = max((run.seed for run in runs), default=atlas.most_seeds)
-    kept, scenarios = _distinct(all_scenarios)
+    kept, scenarios = distinct_scenarios(all_scenarios)
     committed = {name: values[kept][:, :seeds] for name, values in atlas.measured.values.items()}
     ours = _array(atlas, runs, names, seeds)[:, kept]
     here = _array(atlas, base, (BASE,), seeds)[:, kept] if base else None
@@ -161,7 +161,7 @@ def _array(atlas: ShippedAtlas, runs: Sequence[Run], names: tuple[str, ...], see
     return found
 
 
-def _distinct(names: Sequence[str]) -> tuple[list[int], tuple[tuple[str, str], ...]]:
+def distinct_scenarios(names: Sequence[str]) -> tuple[list[int], tuple[tuple[str, str], ...]]:
     """Return the scenarios that are no other one, and partition and mode of each.
 
     Under a mode by client size all clients are available if all have the same size.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from flsel.comparison.comparison_file import read_declaration, write_declaration
 from flsel.comparison.execute_cells import execute_cells
 from flsel.comparison.grid import FILE, Grid, Tuning, Variant
 from flsel.comparison.judging.settings import Judging
-from flsel.comparison.parse_variants import read_selectors, read_variants
+from flsel.comparison.parse_variants import SHARED, read_selectors, read_variants
 from flsel.comparison.run_table import Run
 from flsel.config import RunConfig
 from flsel.errors import UserError
@@ -24,6 +23,9 @@ from flsel.placing.place_config import PlaceConfig
 from flsel.placing.placement import Placement, place_runs
 from flsel.placing.shipped_atlas import BASE, ShippedAtlas, read_atlas
 from flsel.runner.lock import Lock
+
+_FIXED = (*SHARED, "model", "loss", "devices")
+"""What a placement has in common with the committed runs, so that the difference is the selector's."""
 
 
 def run_placement(
@@ -56,16 +58,13 @@ def run_placement(
     folder = home(wanted.folder) / (wanted.name or shown.strip("._-"))
     source = shared_source(grid, Sources())  # what is missing is said before anything is written
     known = _declared(folder, grid, atlas, command)
-    with Lock(folder, "placement"):
-        cells = [_baseline(atlas, wanted.seeds), grid]
-        runs = [run for part in cells for run in read_cells(part, folder)]
-        with executor.ready(source) if waiting(runs) else nullcontext():
-            base = _execute(folder, cells[0], executor, quiet=quiet)
-            same = all(atlas.repeats(run) for run in base if run.status == "complete")
-            if not same:
-                whole = atlas.grid((Variant(BASE, {"selector": BASE}),), wanted.seeds)
-                base = _execute(folder, whole, executor, quiet=quiet)
-            runs = _execute(folder, grid, executor, quiet=quiet)
+    with Lock(folder, "placement"), executor.ready(source):
+        base = _execute(folder, _baseline(atlas, wanted.seeds), executor, quiet=quiet)
+        runs = _execute(folder, grid, executor, quiet=quiet)
+        same = all(atlas.repeats(run) for run in base) and all(atlas.is_paired(run) for run in runs)
+        if not same:
+            whole = atlas.grid((Variant(BASE, {"selector": BASE}),), wanted.seeds)
+            base = _execute(folder, whole, executor, quiet=quiet)
     tuned = {variant.name: _tuned(variant.tuned) for variant in variants if variant.tuned is not None}
     return replace(place_runs(atlas, runs, base if not same else [], (folder, known)), tuned=tuned)
 
@@ -91,6 +90,9 @@ def _variants(
     if twice is not None:
         raise UserError(f"{twice} is placed twice; give one of them another name in the file of variants.")
     for variant in made:
+        fixed = next((key for key in variant.changes if key.split(".")[0] in _FIXED), None)
+        if fixed is not None:
+            raise UserError(f"{variant.name} must not set {fixed}: the committed runs have the atlas's.")
         RunConfig.from_dict(dict(atlas.config), variant.changes)
     return tuple(made)
 

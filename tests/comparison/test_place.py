@@ -181,12 +181,35 @@ def test_two_files_can_be_contributed(atlas, tmp_path):
     assert line[1] == "+1.0 [+1.0, +1.0]"
     assert line[-1] == "Mine-synthetic.json, 5 seeds"
     assert len(body) == 12
-    (kept / "Mine-synthetic.csv").unlink()
+    damaged_contributions_are_refused(kept / "Mine-synthetic.json")
+
+
+def damaged_contributions_are_refused(path: Path) -> None:
+    """Refuse files that the command did not write so, each in a sentence that names the file."""
+    table, text = path.with_suffix(".csv"), path.read_text()
+    rows = table.read_text()
+
+    def refused(said: str, *, rows: str = rows, text: str = text, **changes: Any) -> None:
+        path.write_text(json.dumps(json.loads(text) | changes) if changes else text)
+        table.write_text(rows)
+        with pytest.raises(UserError, match=rf"Mine-synthetic\.(json|csv).*{said}"):
+            contributions(path.parent)
+
+    entries = json.loads(text)["entries"]
+    refused("of another format", format=99)
+    refused("no placement that flsel place wrote", text="{")
+    refused("no placement that flsel place wrote", entries={"Mine": {"points": [1.0]}})
+    refused("atlas 'moon'", atlas="moon")
+    refused(r"says \+7.0000 points for Mine, and its rows \+1.0000", entries={
+        "Mine": entries["Mine"] | {"points": [7.0, 6.0, 8.0]}
+    })  # fmt: skip
+    refused("must have a row for each of Mine", rows=rows.rsplit("\n", 2)[0])
+    refused("must have a row for each of Yours", entries={"Yours": entries["Mine"]})
+    refused("has not the rows that flsel place wrote", rows=rows.replace("i.i.d.", "iid"))
+    path.write_text(text)
+    table.unlink()
     with pytest.raises(UserError, match="lacks its rows"):
-        contributions(kept)
-    (kept / "Mine-synthetic.json").write_text(json.dumps({"format": 99, "entries": {}}))
-    with pytest.raises(UserError, match=r"Mine-synthetic\.json"):
-        contributions(kept)
+        contributions(path.parent)
 
 
 def test_a_run_of_the_baseline_repeats_the_committed_one(atlas, tmp_path):
@@ -246,6 +269,9 @@ def test_a_folder_keeps_its_placement(atlas):
 def test_an_objective_is_placed_with_its_selector(atlas):
     (made,) = running._variants(["MD"], PlaceConfig(objective="FedProx"), (), atlas)
     assert made.changes == {"objective": "FedProx", "selector": "MD"}
+    own = Variant("Mine", {"selector": "MD", "data.server": 0.2})
+    with pytest.raises(UserError, match=r"Mine must not set data\.server: the committed runs"):
+        running._variants([], PlaceConfig(), (own,), atlas)
 
 
 def test_the_atlas_is_printed(capsys, monkeypatch):
