@@ -7,7 +7,7 @@ from argparse import ArgumentError
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
@@ -118,6 +118,8 @@ def _spec(key: str, asked: Plugin, value: Any) -> Spec:
 
 def _typed(key: str, argument: Argument, value: Any) -> Any:
     """Give a value the type that is declared for it, by jsonargparse."""
+    if _has_type(value, argument.hint):
+        return value
     asked, read = plugin(argument.hint), loaded(key, value)
     named = isinstance(read, str) or (isinstance(read, Mapping) and "class_path" in read)
     if asked is not None and not asked.factory and named:
@@ -139,6 +141,19 @@ def _typed(key: str, argument: Argument, value: Any) -> Any:
         raise _mismatch(key, argument, value)
     check_inside(key, found)
     return found
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    """Tell whether jsonargparse, which takes a millisecond, would return a plain value as it is."""
+    parts = [part for part in alternatives(hint) if part is not type(None)]
+    if value is None:
+        return len(parts) < len(alternatives(hint))
+    if len(parts) != 1:
+        return False
+    choices = get_args(parts[0]) if get_origin(parts[0]) is Literal else ()
+    return (type(value) in (bool, int, float) and type(value) is parts[0]) or (
+        isinstance(value, str) and value in choices
+    )
 
 
 def _reader(hint: Any) -> ArgumentParser:
