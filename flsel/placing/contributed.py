@@ -38,7 +38,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not rows.is_file():
         raise UserError(f"{path} lacks its rows: put {rows.name} beside it.")
     with users_code(f"{path} is no placement that flsel place wrote", reads=True):
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if plain["format"] != FORMAT or not plain["entries"]:
             raise UserError(f"{path} is of another format; place the selector again.")
         paired, seeds = bool(plain["paired"]), int(plain["seeds"])
