@@ -7,7 +7,7 @@ from typing import Annotated
 
 from flsel.arguments import Range, UserPath, check_settings
 from flsel.choosing.race import DEFAULT_MAX_SEEDS, FIRST_LOOK
-from flsel.comparison.judging.settings import check_cost
+from flsel.comparison.judging.settings import check_decides
 from flsel.errors import UserError
 from flsel.execution.executor import Resources, check_gpus
 from flsel.files import check_folder_name
@@ -77,10 +77,7 @@ class ChooseConfig:
         check_gpus(self.gpus)
         check_folder_name("name", self.name)
         read_may(self.may)
-        if self.decides == "passes":
-            raise UserError("decides must be a cost that every round has, and passes are none; got passes.")
-        if self.decides != ACCURACY:
-            check_cost(self.decides)
+        check_decides(self.decides)
         if self.decides == ACCURACY and self.margin_ratio is not None:
             raise UserError(
                 f"margin_ratio must be given with a cost that decides, got {self.margin_ratio:g}: add "
@@ -111,6 +108,8 @@ def read_may(text: str | None) -> Need | None:
     words = [word.strip().lower() for word in text.split(",") if word.strip()]
     if words == ["nothing"]:
         return Need.NONE
+    if "nothing" in words:
+        raise UserError(f"may must be nothing alone, or what the server may know, got {text!r}.")
     known = {str(need.name).lower(): need for need in Need if need.name != "NONE"}
     for word in words or [text]:
         if word not in known:

@@ -45,7 +45,8 @@ def check_folder(folder: Path, kind: str, *files: str) -> None:
         UserError: If it is missing, or a file in it.
     """
     if not folder.is_dir():
-        below = "runs/ or output.dir" if kind == "run" else f"{kind}s/ or `folder`"
+        usual = {"run": "runs/ or output.dir", "race": "choices/ or `folder`"}
+        below = usual.get(kind, f"{kind}s/ or `folder`")
         raise UserError(f"there is no folder {folder}; a {kind}'s folder is below {below}.")
     for file in files:
         if not (folder / file).is_file():

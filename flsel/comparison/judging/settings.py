@@ -23,14 +23,14 @@ _OF_DECIDING = ("until_decided", "decides", "max_seeds", "each_scenario")
 _USUAL_BASELINE = "Uniform"
 
 
-def check_cost(name: str | None) -> None:
-    """Refuse what is no axis of costs.
+def check_decides(name: str | None) -> None:
+    """Refuse what cannot decide.
 
     Raises:
-        UserError: If it is none.
+        UserError: If it is neither the score nor a cost that every round has.
     """
-    if name is not None and name not in COST_AXES:
-        raise UserError(f"cost must be one of {', '.join(COST_AXES)}, got {name!r}.")
+    if name not in (None, *DECIDING):
+        raise UserError(f"decides must be one of {', '.join(DECIDING)}, got {name!r}.")
 
 
 def usual_baseline(names: Sequence[str]) -> str:
@@ -84,9 +84,9 @@ class JudgingSettings:
 
     def __post_init__(self) -> None:
         check_settings(self, self._prefix)
-        check_cost(self.cost)
-        if self.decides not in (None, *DECIDING):
-            raise UserError(f"decides must be one of {', '.join(DECIDING)}, got {self.decides!r}.")
+        if self.cost not in (None, *COST_AXES):
+            raise UserError(f"cost must be one of {', '.join(COST_AXES)}, got {self.cost!r}.")
+        check_decides(self.decides)
 
     def given(self) -> dict[str, Any]:
         """Return what is asked, by name."""
