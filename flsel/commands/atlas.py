@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
         raise UserError(f"flsel atlas takes the name of one atlas: {', '.join(atlas_names())}.")
     atlas = read_atlas(arguments[0] if arguments else "synthetic")
-    out = open_console()
+    (head, body), out = atlas_table(atlas), open_console()
     out.print(atlas.title, markup=False, highlight=False)
-    out.print(print_table(*atlas_table(atlas), out.width), markup=False)
+    out.print(print_table(head, body, out.width), markup=False)
     return 0

@@ -59,6 +59,8 @@ def run_placement(
     source = shared_source(grid, Sources())  # what is missing is said before anything is written
     known = _declared(folder, grid, atlas, command)
     with Lock(folder, "placement"), executor.ready(source):
+        # What fails always is said after one run.
+        _execute(folder, replace(grid, scenarios=grid.scenarios[:1], seeds=(1,)), executor, quiet=quiet)
         base = _execute(folder, _baseline(atlas, wanted.seeds), executor, quiet=quiet)
         runs = _execute(folder, grid, executor, quiet=quiet)
         same = all(atlas.repeats(run) for run in base) and all(atlas.is_paired(run) for run in runs)

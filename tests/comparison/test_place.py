@@ -274,6 +274,17 @@ def test_an_objective_is_placed_with_its_selector(atlas):
         running._variants([], PlaceConfig(), (own,), atlas)
 
 
+def test_a_selector_that_fails_is_said_after_one_run(monkeypatch):
+    Path("failing.py").write_text(
+        "from flsel.selector import Selector\n\n\nclass Fails(Selector):\n"
+        "    def select(self, view):\n        raise ValueError('no idea')\n"
+    )
+    monkeypatch.syspath_prepend(".")
+    with pytest.raises(UserError, match=r"Fails under i\.i\.d\., LN, seed 1, failed: .* raised no idea"):
+        running.run_placement(["failing.Fails"], PlaceConfig(), "flsel place", InProcess(), quiet=True)
+    assert len(list(Path("placements").rglob("failure.json"))) == 1
+
+
 def test_the_atlas_is_printed(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["atlas", "synthetic"]) == 0
