@@ -1,12 +1,12 @@
 """Errors, coverage and power of ``flsel compare``, simulated with the functions that judge.
 
-    python benchmarks/deciding.py [--repetitions 5000] [--parts laws,costs,coverage,power,ranks,seeds]
+    python benchmarks/deciding.py [--repetitions 5000] [--parts laws,costs,divergence,coverage,power]
     python benchmarks/deciding.py --quick      # a cell of each table, in a minute
 
 Prints Markdown tables: false claims of a family for laws whose mean is zero; claims about costs to a target
-that some runs never reach; coverage of the intervals beside verdicts; how true the sentences about power are;
-ranks under noise that scenarios share; and expected seeds. ``benchmarks/run.py deciding`` keeps them in
-``results.md``.
+that some runs never reach; claims where runs diverge; coverage of the intervals beside verdicts; how true the
+sentences about power are; ranks under noise that scenarios share; and expected seeds.
+``benchmarks/run.py deciding`` keeps them in ``results.md``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import replace
 import numpy as np
 from measure import add_options
 
-from flsel.comparison.judging.claims import Evidence
+from flsel.comparison.judging.claims import Evidence, mcnemar
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.decisions import judge_looks
+from flsel.comparison.judging.decisions import Withheld, judge_looks
 from flsel.comparison.judging.designs import ACCURACY, Design
 from flsel.comparison.judging.estimates import moments, p_values
-from flsel.comparison.judging.families import step_down
+from flsel.comparison.judging.families import level_of_counts, step_down
 from flsel.comparison.judging.power import expected, fixed_seeds, resolvable, seeds_needed
 from flsel.comparison.judging.ranks import rank
 
@@ -231,6 +231,67 @@ def _member(values: np.ndarray, margin: float | None = None) -> Evidence:
     )  # fmt: skip
 
 
+def diverging(
+    rates: tuple[float, float], effect: float, margin: float | None, runs: int
+) -> tuple[float, float, float]:
+    """Return false claims in per cent until decided: about the mean, about divergence, and any.
+
+    Args:
+        rates: Chances that a run of the variant, and of the baseline, diverges; runs do so independently.
+        effect: True difference in standard deviations of a difference.
+        margin: Half-width of practical equivalence, likewise; None claims none.
+        runs: Repetitions.
+    """
+    rng, design = np.random.default_rng(2), Design(1, MAXIMUM, margin)
+    values = effect + rng.standard_normal((runs, MAXIMUM))
+    lost = rng.random((2, runs, MAXIMUM)) < np.array(rates)[:, None, None]
+    whole = np.asarray(~lost.any(axis=0))
+    order = np.argsort(~whole, axis=1, kind="stable")  # pairs of which a run diverged are left out
+    values = np.take_along_axis(values, order, axis=1)
+    mean, more, going = np.full(runs, 3), np.full(runs, 3), np.ones(runs, dtype=bool)
+    for n in design.looks:
+        ours, theirs = ((one & ~other)[:, :n].sum(axis=1) for one, other in (lost, lost[::-1]))
+        kept = whole[:, :n].sum(axis=1)
+        kinds = np.stack([kept, ours > 0, theirs > 0, kept < n], axis=1)
+        for kind in np.unique(kinds[going], axis=0):
+            rows = np.flatnonzero(going & (kinds == kind).all(axis=1))
+            judged = judge_looks(values[rows, : kind[0]], design, withheld=Withheld(*kind[1:].tolist()))
+            last = judged.stops() if judged.looks else np.zeros(len(rows), dtype=int)
+            claims = judged.claim[np.arange(len(rows)), last] if judged.looks else np.full(len(rows), 4)
+            ended = (claims != 4) | (n == MAXIMUM)
+            for row, claim, at in zip(rows[ended], claims[ended], last[ended], strict=True):
+                level = level_of_counts(design, judged.looks[at] if judged.looks else 0)
+                mean[row] = claim
+                if mcnemar(int(ours[row]), int(theirs[row])) <= level:
+                    more[row] = 0 if ours[row] < theirs[row] else 1
+            going[rows[ended]] = False
+    true = [
+        kind for kind, holds in enumerate((effect > 0, effect < 0, abs(effect) < (margin or 0.0))) if holds
+    ]
+    false = ~np.isin(mean, (*true, 3, 4))
+    wrong = ~np.isin(more, (3, 0 if rates[0] < rates[1] else 3, 1 if rates[0] > rates[1] else 3))
+    return tuple(100 * float(x.mean()) for x in (false, wrong, false | wrong))  # type: ignore[return-value]
+
+
+def divergence(runs: int, *, quick: bool) -> Iterator[str]:
+    """Write how often claims are false where runs of both sides diverge equally often."""
+    yield (
+        "Until decided (30 at most), one variant, normal differences, runs of both sides diverge equally "
+        "often: false claims in %"
+    )
+    yield "about the mean, about which side diverges more often, and of either kind.\n"
+    yield _head(
+        "share of runs that diverge", "true difference, sd", "margin, sd", "mean", "divergence", "any"
+    )
+    cells = [(p, d, m) for p in (0.03, 0.1, 0.3) for d, m in ((0.0, None), (2.0, None), (1.0, 1.0))]
+    for share, effect, margin in cells[: 1 if quick else None]:
+        found = diverging((share, share), effect, margin, runs)
+        yield _row(
+            f"{100 * share:.0f} %", f"{effect:g}", "-" if margin is None else f"{margin:g}",
+            *(f"{x:.1f}" for x in found),
+        )  # fmt: skip
+
+
 def coverage(runs: int, *, quick: bool) -> Iterator[str]:
     """Write how often the intervals beside the verdicts of a family cover all true differences together."""
     yield (
@@ -335,7 +396,8 @@ def _row(*cells: str) -> str:
 
 
 PARTS: dict[str, Callable[..., Iterator[str]]] = {
-    "laws": laws, "costs": costs, "coverage": coverage, "power": power, "ranks": ranks, "seeds": seeds,
+    "laws": laws, "costs": costs, "divergence": divergence, "coverage": coverage, "power": power,
+    "ranks": ranks, "seeds": seeds,
 }  # fmt: skip
 
 

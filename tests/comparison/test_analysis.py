@@ -302,7 +302,7 @@ def test_a_headline_does_not_deny_what_is_worse(tmp_path):
 
 def test_one_variant_is_compared_with_nothing(tmp_path):
     made.run(tmp_path / "u", made.climb(0.7))
-    assert "No results are compared: there is one variant." in compare(tmp_path).notes
+    assert "No scores are compared: there is one variant." in compare(tmp_path).notes
 
 
 def test_a_target_nobody_reaches_is_said(tmp_path):

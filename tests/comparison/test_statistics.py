@@ -72,7 +72,8 @@ def test_one_value_has_no_interval_and_equal_values_have_the_sign_tests_p():
     assert ours.mean_p_value(np.zeros(3)) == 1.0
     assert math.isnan(ours.mean_p_value(np.array([0.1])))
     flat = ours.mean_interval([0.1, 0.1, 0.1])
-    assert (flat.low, flat.high) == (flat.value, flat.value)
+    assert math.isnan(flat.low)
+    assert math.isnan(flat.high)
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 7])
@@ -168,14 +169,15 @@ def test_welch_is_scipys():
 
 def test_unpaired_runs_that_do_not_vary_have_no_spread_and_no_test():
     found, p = ours.welch_interval(np.full(3, 0.75), np.full(2, 0.5))
-    assert (found.value, found.low, found.high, found.n) == (0.25, 0.25, 0.25, 2)
+    assert (found.value, found.n) == (0.25, 2)
+    assert math.isnan(found.low)
     assert math.isnan(p)
 
 
 def test_what_differs_by_rounding_is_a_tie():
     found = ours.compare_pairs([0.1 + 0.2, 0.3, 0.7], [0.3, 0.1 + 0.2, 0.7])
     assert found.improvement.value == 0.5
-    assert (found.difference.low, found.difference.high, found.p_exact) == (0.0, 0.0, 1.0)
+    assert (found.difference.value, found.p_exact) == (0.0, 1.0)
 
 
 def test_interquartile_mean_drops_a_quarter_at_each_end():

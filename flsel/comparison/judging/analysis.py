@@ -235,14 +235,28 @@ def _compared(
 
 
 def _ranking(analysis: Analysis) -> Ranking | None:
-    """Rank variants in the scenarios that have all of them, over their common seeds."""
+    """Rank variants in the scenarios that have all of them, over their common seeds.
+
+    A run that diverged ranks last. Ranks only describe where their scenarios, variants, seeds or evaluations
+    were chosen when results could be seen.
+    """
     if len(analysis.scenarios) < 2 or len(analysis.variants) < 2:
         return None
-    cells = [[analysis.summary(v, s, analysis.main) for v in analysis.variants] for s in analysis.scenarios]
-    values = [[c.values for c in row if c is not None] for row in cells if all(row)]
+    worst = -analysis.options.score.gains * math.inf
+    ended: dict[tuple[str, str], dict[int, float]] = {}
+    for run in analysis.runs:
+        if run.status == "diverged":
+            ended.setdefault((run.variant, run.scenario), {})[run.seed] = worst
+    for s in analysis.summaries.values():
+        if s.measure == analysis.main:
+            ended.setdefault((s.variant, s.scenario), {}).update(s.values)
+    rows = [[ended.get((v, s), {}) for v in analysis.variants] for s in analysis.scenarios]
+    values = [row for row in rows if all(row)]
     seeds = sorted(set.intersection(*(set(v) for row in values for v in row))) if values else []
     if len(values) < 2 or not seeds:
         return None
     scores = np.array([[[v[seed] for v in row] for row in values] for seed in seeds])
     scores = scores * math.copysign(1.0, analysis.options.score.gains)  # larger is better
-    return rank(scores, analysis.options.level, described=analysis.options.until_decided)
+    chosen = {"last", "level", "seeds", "variants", "scenarios", "runs"}
+    changed = any(change.what in chosen for change in analysis.options.changes)
+    return rank(scores, analysis.options.level, described=analysis.options.until_decided or changed)

@@ -50,7 +50,7 @@ def label(claim: Claim) -> str:
         return "Equal"
     if claim.exploratory or (claim.design.once and claim.decision.n < claim.design.fewest):
         return "Not reached" if _says_nothing(claim) else "Exploratory"
-    if withheld(claim):
+    if claim.withheld:
         return "Withheld"
     if decision.claim == "open" and claim.design.once:
         return "Not reached" if _says_nothing(claim) else "Not significant"
@@ -65,12 +65,12 @@ def sentence(claim: Claim, baseline: str, scenarios: int) -> str:
     about = f" ({mean}{over})" if mean or over else ""
     what = f"in {subject(claim.deciding)}{about.replace('(, ', '(')}"
     if claim.kind != "mean":
-        return _counted(claim, baseline, where)
-    if _says_nothing(claim):
-        return _without_arrivals(claim, baseline, where, what)
-    if not claim.decision.looks:
-        return _without_look(claim, baseline, where, what)
-    return _judged(claim, baseline, where, what)
+        written = _counted(claim, baseline, where)
+    elif _says_nothing(claim):
+        written = _without_arrivals(claim, baseline, where, what)
+    else:
+        written = (_judged if claim.decision.looks else _without_look)(claim, baseline, where, what)
+    return written + (f" Exploratory: {'; '.join(claim.exploratory)}." if claim.exploratory else "")
 
 
 def _judged(claim: Claim, baseline: str, where: str, what: str) -> str:
@@ -87,26 +87,25 @@ def _judged(claim: Claim, baseline: str, where: str, what: str) -> str:
     differs = f"{v} differs from {baseline}{where} {what}{':' if claim.late else ' by'} "
     if once and (claim.exploratory or end.n < claim.design.fewest):
         few = f" A claim needs at least {claim.design.fewest} seeds." if end.n < claim.design.fewest else ""
-        wide = _wide(claim)
-        return f"{differs}{numbers}{tail}{wide or few}{_why(claim)}"
+        return f"{differs}{numbers}{tail}{_wide(claim) or few}"
     if decision.claim in ("better", "worse"):
         sure = "significantly " if once else ""
         return (
             f"{v} is {sure}{decision.claim} than {baseline}{where} {what}: {numbers}{tail}"
-            f"{_beside_margin(claim)}{_tests_differ(claim)}{_estimate(claim)}{_why(claim)}"
+            f"{_beside_margin(claim)}{_tests_differ(claim)}{_estimate(claim)}"
         )
     if decision.claim == "equivalent":
         return (
             f"{v} and {baseline}{where} are equivalent within {margin(claim.deciding, claim.design, end.n)} "
-            f"{what}: {numbers}{tail}{_estimate(claim)}{_why(claim)}"
+            f"{what}: {numbers}{tail}{_estimate(claim)}"
         )
     if decision.given_up:
         return (
             f"{v} and {baseline}{where} are not decided {what}: {numbers}. The claim was given up at {end.n} "
             f"of at most {claim.design.maximum} seeds, where the chance to decide it was "
-            f"{100 * end.hope:.0f} %.{' ' if late else ''}{late}"
+            f"{formatting.share(end.hope)}.{' ' if late else ''}{late}"
         )
-    if withheld(claim):
+    if claim.withheld:
         return f"{differs}{numbers}{tail}{_withheld(claim, baseline)}"
     if not once:
         state = "not decided" if decision.claim == "open" else "undecided yet"
@@ -129,7 +128,7 @@ def _measured(deciding: Deciding) -> str:
 
 def _equal(claim: Claim) -> bool:
     """Tell whether every pair of one look is equal, and no margin makes that a claim."""
-    n = len(claim.used) if claim.paired and claim.kind == "mean" and claim.decision.looks else 0
+    n = claim.looked if claim.paired and claim.kind == "mean" and claim.decision.looks else 0
     return n > 1 and not claim.decision.decided and not claim.lower[:n].any()
 
 
@@ -161,9 +160,13 @@ def _without_look(claim: Claim, baseline: str, where: str, what: str) -> str:
             f"{claim.variant} and {baseline}{where} are undecided {what}: {formatting.count(n, 'pair')} of "
             f"runs of at least {claim.design.fewest}."
         )
-    ends = [end for end in (*claim.lower[:1], *claim.upper[:1]) if math.isfinite(end)]
+    if claim.unpaired is None:
+        low, high = claim.lower[0], claim.upper[0]
+    else:
+        low = high = float(claim.unpaired[0].mean() - claim.unpaired[1].mean())
     late = " ".join(_late(claim, baseline))
-    size = difference(claim.deciding, ends[0]) if ends else "nothing known"
+    bounded = "" if low == high else "at most " if math.isfinite(low) else "at least "
+    size = bounded + difference(claim.deciding, low if math.isfinite(low) else high)
     return (
         f"{claim.variant} differs from {baseline}{where} {what} by {size} with one seed. {late}"
         f"{' ' if late else ''}One seed shows no spread, so nothing can be said about chance."
@@ -185,7 +188,7 @@ def _counted(claim: Claim, baseline: str, where: str) -> str:
     )
     if claim.decision.decided:
         more = f"{'significantly ' if claim.design.once else ''}{'more' if ours > theirs else 'less'} often"
-        return f"{claim.variant} {does}{where} {more} than {baseline}: {numbers}.{_why(claim)}"
+        return f"{claim.variant} {does}{where} {more} than {baseline}: {numbers}."
     return (
         f"{claim.variant} and {baseline} do not differ significantly in how often they {do}{where}: "
         f"{numbers}."
@@ -197,12 +200,15 @@ def numbers_of(claim: Claim) -> str:
     end, design, deciding = claim.decision.looks[-1], claim.design, claim.deciding
     level = f"{100 * (1 - design.alpha):g} % interval"
     low, high = end.low, end.high
-    if claim.decision.claim == "equivalent":
+    if claim.decision.claim == "equivalent" and not (design.once and claim.exploratory):
         level, low, high = f"{100 * (1 - 2 * design.alpha):g} % interval", end.inner_low, end.inner_high
     parts = []
     if claim.late and (math.isfinite(end.least) or math.isfinite(end.most)):
         bound, which = (end.least, "most") if math.isfinite(end.least) else (end.most, "least")
-        reach = f"up to {_times(low)}" if which == "most" else f"from {_times(high)}"
+        first, last = interval_ends(deciding, low, high)
+        reach = last if last.startswith("below") else f"up to {last}"
+        if which == "least":
+            reach = first if first.startswith("above") else f"from {first}"
         pairs = formatting.count(end.n, "pair")
         parts.append(f"over the {pairs} that count, the ratio is at {which} {difference(deciding, bound)}")
         parts.append(f"{level} {reach}{family(design)}")
@@ -211,12 +217,11 @@ def numbers_of(claim: Claim) -> str:
     else:
         if not math.isnan(end.mean):
             parts.append(difference(deciding, end.mean))
-        same = low == high  # no spread is known of what is one number
-        parts.append(
-            "the same in each pair" if same else f"{level} {_ends(deciding, low, high)}{family(design)}"
-        )
+        interval = f"{level} {' to '.join(interval_ends(deciding, low, high))}{family(design)}"
+        alike = f"the same in {'each pair' if claim.paired else 'all runs of a side'}"
+        parts.append(alike if claim.same(end.n) else interval)
     if design.once:
-        if end.n >= design.fewest and not claim.exploratory:
+        if end.n >= design.fewest and not claim.exploratory and not math.isnan(claim.p_holm):
             parts.append(f"p {formatting.relation(claim.p_holm)}{_holm(claim)}")
             if not math.isnan(claim.p_exact_holm):
                 parts.append(f"sign-flip p {formatting.relation(claim.p_exact_holm)}")
@@ -226,7 +231,7 @@ def numbers_of(claim: Claim) -> str:
 
 def _over(claim: Claim) -> str:
     """Say over how many seeds, and that they are those in common where one side has more runs."""
-    n = len(claim.used)
+    n = claim.looked
     more = claim.most > n + claim.left_out
     return f"over the {n} common seeds" if more else formatting.seeds(n)
 
@@ -237,24 +242,24 @@ def _holm(claim: Claim) -> str:
     return ", corrected for all claims and looks"
 
 
-def _ends(deciding: Deciding, low: float, high: float) -> str:
-    """Write an interval: ``+0.4 to +4.9`` points within what is possible, ``0.60 to 0.85`` of a ratio."""
-    if deciding.target is None:
-        ends = max(low, -deciding.widest), min(high, deciding.widest)
-        ordered = ends if deciding.score.better == "max" else ends[::-1]
-        return " to ".join(formatting.gain(end, deciding.score) for end in ordered)
-    return f"{_times(high)} to {_times(low)}"
+def interval_ends(deciding: Deciding, low: float, high: float) -> list[str]:
+    """Write the ends of an interval: points within what is possible, or ratios."""
+    if deciding.target is not None:
+        return formatting.ends(math.exp(-high), math.exp(-low), 1, formatting.three, formatting.WORDS)
+    gains, widest = deciding.score.gains, deciding.widest
+    first, last = sorted(max(-widest, min(end, widest)) / gains for end in (low, high))
 
+    def write(x: float) -> str:
+        return formatting.gain(gains * x, deciding.score)
 
-def _times(end: float) -> str:
-    return formatting.times(math.exp(-end)).removesuffix(" x")
+    return formatting.ends(first, last, 0, write, formatting.WORDS)
 
 
 def _late(claim: Claim, baseline: str) -> Iterator[str]:
     """Say how many runs arrived, and what that leaves of the ratio; nothing of a score."""
     if claim.deciding.target is None:
         return
-    n, known = len(claim.used), claim
+    n, known = claim.looked, claim
     runs = n * claim.runs
     ours, theirs = claim.arrived(n)
     if ours == theirs == runs:
@@ -266,10 +271,9 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
         if exact:
             found = mean_interval(exact, 1 - claim.design.alpha)
             ratio = difference(claim.deciding, found.value)
-            ends = (
-                f" (single {100 * (1 - claim.design.alpha):g} % interval "
-                f"{_ends(claim.deciding, found.low, found.high)})"
-            )
+            level = f"single {100 * (1 - claim.design.alpha):g} % interval"
+            inside = " to ".join(interval_ends(claim.deciding, found.low, found.high))
+            ends = ", the same in each" if math.isnan(found.low) else f" ({level} {inside})"
             who = f"Over the {len(exact)} pairs" if len(exact) > 1 else "In the one pair"
             axis = COST_AXES[claim.deciding.name].label
             yield (
@@ -291,19 +295,9 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
             yield "These are more than a third of all pairs, so no direction is claimed."
 
 
-def withheld(claim: Claim) -> str:
-    """Return the direction that the interval shows and diverged runs forbid; nothing where there is none."""
-    if claim.kind != "mean" or claim.decision.claim not in ("open", "undecided") or not claim.decision.looks:
-        return ""
-    end, lost = claim.decision.looks[-1], claim.diverged
-    if end.n < claim.design.fewest:
-        return ""
-    return "better" if end.low > 0 and lost.better else "worse" if end.high < 0 and lost.worse else ""
-
-
 def _withheld(claim: Claim, baseline: str) -> str:
     """Say why diverged runs forbid a direction."""
-    name, lost = withheld(claim), claim.diverged
+    name, lost = claim.withheld, claim.diverged
     who, count = (claim.variant, lost.better) if name == "better" else (baseline, lost.worse)
     other = baseline if name == "better" else claim.variant
     text = (
@@ -346,12 +340,10 @@ def _tests_differ(claim: Claim) -> str:
 def _estimate(claim: Claim) -> str:
     """Write the corrected estimate of several looks, and the fixed design that decides as much."""
     end = claim.decision.looks[-1]
-    if claim.late or claim.design.once:
-        return ""  # a bound, of which no power is known; or no look that could bias it
+    if claim.late or claim.design.once or claim.same(end.n):
+        return ""  # a bound, of which no power is known; or no look or spread that could bias it
     corrected = corrected_estimate(claim.decision, claim.design)
     text = f" Corrected for the looks, the estimate is {difference(claim.deciding, corrected)}."
-    if end.sd == 0:
-        return text
     fixed = fixed_seeds(corrected, claim.design, end.sd)
     needed = "more than 1,000" if fixed is None else f"{fixed:,}"
     return f"{text} If that is the truth, a fixed design with 80 % power takes {needed} seeds."
@@ -364,6 +356,8 @@ def _seeds_needed(claim: Claim) -> str:
     needed = seeds_needed(claim.lower, claim.design.comparisons, claim.design.alpha)
     if needed is None or (needed.value is not None and needed.value <= len(claim.seeds)):
         return ""
+    if claim.same(claim.n):
+        return f" If it stays the same in each pair, {needed.value} seeds decide."
     shown = [
         f"{n:,}" if n is not None else "more than 1,000" for n in (needed.value, needed.low, needed.high)
     ]
@@ -382,14 +376,10 @@ def _wide(claim: Claim) -> str:
     return f" {formatting.seeds(end.n).capitalize()} say nothing about the size of this difference."
 
 
-def _why(claim: Claim) -> str:
-    return f" Exploratory: {'; '.join(claim.exploratory)}." if claim.exploratory else ""
-
-
 def outcome(claim: Claim) -> str:
     """Write what became of a claim for a table: ``better at 8``, ``better (p 0.004)``."""
     decision = claim.decision
     if not claim.design.once:
-        return f"{'given up' if decision.given_up else decision.claim} at {decision.n}"
+        return f"{'given up' if decision.given_up else label(claim).lower()} at {decision.n}"
     p = "" if math.isnan(claim.p_holm) else f" (p {formatting.p_value(claim.p_holm)})"
     return f"{label(claim).lower()}{p}"

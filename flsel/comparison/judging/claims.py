@@ -130,22 +130,30 @@ class Evidence:
         return Decision(claim, self.n, looks=(look,))
 
     def p(self) -> tuple[float, float]:
-        """Return the p-value of the interval of one look, and that of the exact test."""
+        """Return the p-value of the interval of one look, and that of the exact test.
+
+        Both are NaN where the direction that pairs show may not be claimed, so that nothing is tested.
+        """
         if self.kind != "mean":
             return (mcnemar(*self.alone()),) * 2
         if self.n < 2:
             return math.nan, math.nan
         if self.unpaired is not None:
-            return welch_interval(*self.unpaired)[1], math.nan
-        p, exact = 1.0, 1.0
-        if self.too_silent():
-            return p, exact
+            found, p = welch_interval(*self.unpaired)
+            forbidden = self.diverged.better if found.value > 0 else self.diverged.worse
+            return math.nan if forbidden else p, math.nan
         # Better is tested over the lower ends, and worse over the upper ones.
-        for values, sign in ((self.lower, 1), (self.upper, -1)):
-            if np.isfinite(values).all() and sign * values.mean() > 0:
-                found = moments(values[None], 0.0 if flat(values) else self.resolution)
-                p, exact = float(p_values(*found, self.n)[0]), sign_flip(values)
-        return p, exact
+        sides = (self.lower, 1, self.diverged.better), (self.upper, -1, self.diverged.worse)
+        known = [side for side in sides if np.isfinite(side[0]).all()]
+        if not known or self.too_silent():
+            return math.nan, math.nan
+        for values, sign, forbidden in known:
+            if sign * values.mean() > 0:
+                if forbidden:
+                    return math.nan, math.nan
+                ends = moments(values[None], 0.0 if flat(values) else self.resolution)
+                return float(p_values(*ends, self.n)[0]), sign_flip(values)
+        return 1.0, 1.0
 
     def too_silent(self, n: int | None = None) -> bool:
         """Tell whether more than a third of all pairs say nothing, or of those up to the n-th that counts.
@@ -155,6 +163,13 @@ class Evidence:
         """
         out = self.left_out if n is None or self.silent is None else int(self.silent[n - 1])
         return out > ((len(self.seeds) if n is None else n) + out) / 3
+
+    def same(self, n: int) -> bool:
+        """Tell whether the differences of the first n pairs are one number, so that no spread is known."""
+        if self.unpaired is not None:
+            return all(map(flat, self.unpaired))
+        lower, upper = self.lower[:n], self.upper[:n]
+        return len(lower) > 0 and np.array_equal(lower, upper) and flat(lower)
 
     def alone(self, n: int | None = None) -> tuple[int, int]:
         """Return in how many of the first n pairs only the variant arrives, or diverges; and the baseline."""
@@ -197,9 +212,24 @@ class Claim(Evidence):
         return self.deciding.measure
 
     @property
+    def looked(self) -> int:
+        """Pairs at the last look; all there are where there was none."""
+        return self.decision.looks[-1].n if self.decision.looks else self.n
+
+    @property
     def used(self) -> tuple[int, ...]:
         """Seeds of the pairs that the last look used."""
-        return self.seeds[: self.decision.looks[-1].n] if self.decision.looks else self.seeds
+        return self.seeds[: self.looked]
+
+    @property
+    def withheld(self) -> str:
+        """The direction that the interval shows and diverged runs forbid; empty where there is none."""
+        if self.kind != "mean" or self.decision.claim not in ("open", "undecided") or not self.decision.looks:
+            return ""
+        end, lost = self.decision.looks[-1], self.diverged
+        if end.n < self.design.fewest:
+            return ""
+        return "better" if end.low > 0 and lost.better else "worse" if end.high < 0 and lost.worse else ""
 
     @property
     def made(self) -> bool:
@@ -209,21 +239,24 @@ class Claim(Evidence):
     @property
     def late(self) -> bool:
         """Whether some run in the pairs of the last look did not arrive."""
-        n = len(self.used)
+        n = self.looked
         return self.deciding.target is not None and self.arrived(n) != (n * self.runs, n * self.runs)
 
     @property
     def shown(self) -> Estimate | None:
         """The estimate in the unit of its measure, with the interval that decides; None without a look.
 
-        Of a cost it is the ratio to the baseline's. Where runs are late it is a bound of the ratio.
+        Of a cost it is the ratio to the baseline's. Where runs are late it is a bound of the ratio. It has no
+        interval where no spread is known.
         """
         if not self.decision.looks:
             return None
         end = self.decision.looks[-1]
+        if self.same(end.n):
+            end = replace(end, low=math.nan, high=math.nan)
         if self.deciding.target is None:
             gains, most = self.deciding.score.gains, self.deciding.widest
-            low, high = sorted((max(end.low, -most) / gains, min(end.high, most) / gains))
+            low, high = sorted(float(np.clip(x, -most, most)) / gains for x in (end.low, end.high))
             return Estimate(end.mean / gains, low, high, end.n)
         value = end.mean if not self.late else end.least if math.isfinite(end.least) else end.most
         return Estimate(math.exp(-value), math.exp(-end.high), math.exp(-end.low), end.n)
@@ -243,7 +276,7 @@ class Claim(Evidence):
 
     def _later(self, change: Change) -> bool:
         """Tell whether it was decided after a change; one look is judged anew."""
-        return self.design.once or len(self.used) > change.seen
+        return self.design.once or self.looked > change.seen
 
     def _depends_on(self, change: Change) -> bool:
         of_cost, counts = self.deciding.target is not None, self.kind == "divergence"
@@ -299,12 +332,14 @@ def evidence(
     silent = np.cumsum([seed not in known for seed in seeds])[[seed in known for seed in seeds]]
     steps = [deciding.resolution(runs, [place[s][1] for s in seeds[:FIRST_LOOK]]) for place in places]
     lost = [
-        tuple(r is not None and r.status == "diverged" for r in b) for c in cells for b in c.ended.values()
+        (seed, *(run is not None and run.status == "diverged" for run in both))
+        for cell in cells
+        for seed, both in cell.ended.items()
     ]
     diverged = Withheld(
-        sum(ours > theirs for ours, theirs in lost),
-        sum(theirs > ours for ours, theirs in lost),
-        sum(map(any, lost)),
+        len({seed for seed, ours, theirs in lost if ours > theirs}),
+        len({seed for seed, ours, theirs in lost if theirs > ours}),
+        len({seed for seed, ours, theirs in lost if ours or theirs}),
     )
     most = max((cell.most for cell in cells if cell.ended), default=0)
     return Evidence(

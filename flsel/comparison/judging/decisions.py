@@ -28,9 +28,9 @@ class Withheld:
     Withholding a claim only removes errors.
 
     Attributes:
-        better: Runs of the variant that diverged where the baseline's did not: it is not called better.
-        worse: Runs of the baseline that diverged where the variant's did not: it is not called worse.
-        equivalent: Pairs in which a run diverged: they are not called equivalent.
+        better: Seeds under which the variant diverged and the baseline did not: it is not called better.
+        worse: Seeds under which the baseline diverged and the variant did not: it is not called worse.
+        equivalent: Seeds under which a run diverged: the two are not called equivalent.
     """
 
     better: int = 0

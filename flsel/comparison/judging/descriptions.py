@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 from scipy import stats
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claim_words import margin
-from flsel.comparison.judging.estimates import mean_interval
+from flsel.comparison.judging.claim_words import interval_ends, margin
+from flsel.comparison.judging.deciding import Deciding
+from flsel.comparison.judging.designs import ACCURACY
+from flsel.comparison.judging.estimates import compare_pairs, flat
 from flsel.comparison.judging.summaries import Analysis
 from flsel.rng import generator
 
@@ -34,10 +37,8 @@ def chances_to_be_best(values: np.ndarray) -> np.ndarray:
 
 
 def chance_above(differences: np.ndarray, threshold: float) -> float:
-    """Return the chance that a mean is above a threshold, under a flat prior."""
+    """Return the chance that a mean of differences that vary is above a threshold, under a flat prior."""
     n, mean, sd = len(differences), float(differences.mean()), float(differences.std(ddof=1))
-    if sd == 0:
-        return float(mean > threshold)
     return float(stats.t.cdf((mean - threshold) * math.sqrt(n) / sd, n - 1))
 
 
@@ -57,18 +58,20 @@ def describe(analysis: Analysis) -> Iterator[str]:
 
 
 def _chances(analysis: Analysis, names: Sequence[str], table: np.ndarray, order: np.ndarray) -> Iterator[str]:
-    best = chances_to_be_best(table)
-    listed = ", ".join(f"{names[at]} {formatting.share(best[at])}" for at in order)
-    yield (
-        f"Chance to have the best {analysis.options.score.words}{_without(analysis)} (exploratory, flat "
-        f"prior, {len(table)} common seeds): {listed}."
-    )
+    known = not any(flat(table[:, a] - table[:, b]) for a, b in combinations(range(len(names)), 2))
+    if known:  # differences that are one number show no spread
+        best = chances_to_be_best(table)
+        listed = ", ".join(f"{names[at]} {formatting.share(best[at])}" for at in order)
+        yield (
+            f"Chance to have the best {analysis.options.score.words}{_without(analysis)} (exploratory, flat "
+            f"prior, {len(table)} common seeds): {listed}."
+        )
     beyond: Mapping[str, str] = {
         claim.variant: formatting.share(chance_above(claim.lower, claim.design.margin))
         for claim in analysis.claims
         if claim.measure == analysis.deciding and claim.kind == "mean" and claim.paired and not claim.late
         if not claim.diverged.equivalent
-        if claim.design.margin is not None and len(claim.lower) > 1
+        if claim.design.margin is not None and len(claim.lower) > 1 and not claim.same(claim.n)
     }
     if beyond:
         claim = next(c for c in analysis.claims if c.variant in beyond and c.measure == analysis.deciding)
@@ -83,18 +86,26 @@ def _runner_up(analysis: Analysis, names: Sequence[str], table: np.ndarray, orde
     """Compare the variant with the best mean with the next, corrected for all pairs of variants."""
     first, second = order[:2]
     pairs = len(names) * (len(names) - 1) // 2
-    found = mean_interval(table[:, first] - table[:, second], 1 - (1 - analysis.options.level) / pairs)
-    score = analysis.options.score
-    size, *ends = (formatting.gain(x, score) for x in (found.value, found.low, found.high))
-    ends = ends if score.better == "max" else ends[::-1]
-    sure = "significantly better than" if found.low > 0 else "not significantly better than"
+    alpha = (1 - analysis.options.level) / pairs
+    compared = compare_pairs(table[:, first], table[:, second], level=1 - alpha)
+    found, score = compared.difference, analysis.options.score
+    if not any(compared.values):
+        return (
+            f"{names[first]} and {names[second]} have the best {score.words}{_without(analysis)}, the same "
+            f"under each of the {len(table)} common seeds."
+        )
+    sure = "significantly better than" if compared.p <= alpha else "not significantly better than"
     if analysis.options.until_decided or analysis.options.changes:
         sure = "ahead of"  # how many seeds there are, or what is compared, was chosen by the results
     unit, level = score.unit and f" {score.unit}", 100 * analysis.options.level
+    interval = ", the same under each"
+    if not math.isnan(found.low):
+        ends = " to ".join(interval_ends(Deciding(ACCURACY, 1, score=score), found.low, found.high))
+        interval = f", {level:g} % interval {ends} (corrected for {pairs} pairs of variants)"
     return (
         f"{names[first]} has the best {score.words}{_without(analysis)}, and is {sure} the next, "
-        f"{names[second]}: {size}{unit}, {level:g} % interval {ends[0]} to {ends[1]} (corrected for {pairs} "
-        f"pairs of variants), over the {len(table)} common seeds."
+        f"{names[second]}: {formatting.gain(found.value, score)}{unit}{interval}, over the {len(table)} "
+        "common seeds."
     )
 
 

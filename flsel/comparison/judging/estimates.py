@@ -26,7 +26,7 @@ class Estimate:
 
     Attributes:
         value: The mean; NaN of nothing.
-        low: Lower end; NaN where ``n`` is below 2, as one value says nothing about the spread.
+        low: Lower end; NaN where no spread is known: of one value, and of values that are all one number.
         high: Upper end, likewise.
         n: Number of values.
     """
@@ -101,7 +101,7 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) ->
     """
     values = np.asarray(values, dtype=float)
     n = len(values)
-    if n < 2:
+    if n < 2 or flat(values):
         return Estimate(float(values.mean()) if n else math.nan, math.nan, math.nan, n)
     found = moments(values[None])
     low, high = interval(*found, n, float(stats.t.ppf((1 + level) / 2, n - 1)))
@@ -175,7 +175,7 @@ def welch_interval(ours: np.ndarray, theirs: np.ndarray, level: float = LEVEL) -
     if n < 2:
         return Estimate(difference, math.nan, math.nan, n), math.nan
     if flat(ours) and flat(theirs):
-        return Estimate(difference, difference, difference, n), math.nan
+        return Estimate(difference, math.nan, math.nan, n), math.nan
     with warnings.catch_warnings():
         # One of the two may not vary at all, which SciPy warns of.
         warnings.filterwarnings("ignore", message="Precision loss", category=RuntimeWarning)
@@ -204,7 +204,7 @@ def compare_pairs(
     difference, p = mean_interval(differences, level), mean_p_value(differences)
     if design is not None:
         low, high, p = math.nan, math.nan, math.nan
-        if n in design.outer:
+        if n in design.outer and not flat(differences):
             low, high = (float(end[0]) for end in interval(*moments(differences[None]), n, design.outer[n]))
         difference = Estimate(difference.value, low, high, n)
     return Paired(difference, p, tuple(differences.tolist()))

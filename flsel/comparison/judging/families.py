@@ -18,7 +18,7 @@ from flsel.comparison.judging.boundaries import spent
 from flsel.comparison.judging.claims import Claim, Evidence, counts, evidence
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.decisions import Decision
-from flsel.comparison.judging.designs import ALPHA, GIVE_UP_FROM
+from flsel.comparison.judging.designs import ALPHA, GIVE_UP_FROM, Design
 from flsel.comparison.judging.estimates import holm, sign_flip
 from flsel.comparison.judging.pairs import Pairs
 from flsel.comparison.judging.settings import Options
@@ -32,6 +32,14 @@ def claims(pairs: AllPairs, runs: Sequence[Run], options: Options) -> tuple[Clai
     places = [(s,) for s in options.scenarios] if options.each_scenario else [options.scenarios]
     whos = [(v, place) for place in places for v in options.variants if v != options.baseline]
     return tuple(claim for who in whos for claim in _look_by_look(pairs, runs, options, who))
+
+
+def level_of_counts(design: Design, n: int) -> float:
+    """Return the level to test arrival or divergence at: what the look at n pairs, or the first, spends."""
+    first, looks = design.first_maximum or design.maximum, [look for look in design.looks if look <= n]
+    before = spent(looks[-2], first) if len(looks) > 1 else 0.0
+    share = spent(looks[-1] if looks else design.looks[0], first) - before
+    return share * design.alpha / design.comparisons
 
 
 def _look_by_look(
@@ -59,12 +67,10 @@ def _look_by_look(
         return
     arrives = known.deciding.target is not None and decision.claim in ("better", "worse")
     more = counts(pairs, who, known.deciding, "arrival") if arrives else ended
-    first, looks = design.first_maximum or design.maximum, [look for look in design.looks if look <= n]
-    before = spent(looks[-2], first) if len(looks) > 1 else 0.0
-    share = (spent(looks[-1], first) if looks else spent(design.looks[0], first)) - before
-    found = more.decide_counts(share * design.alpha / design.comparisons)
+    level = level_of_counts(design, n)
+    found = more.decide_counts(level)
     if found.decided or (more is ended and any(more.alone())):
-        p = min(1.0, more.p()[0] * design.comparisons / share)
+        p = min(1.0, more.p()[0] * design.alpha / level)
         yield Claim(**vars(more), decision=found, design=design, p_holm=p)
 
 

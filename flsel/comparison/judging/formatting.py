@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 from flsel.comparison.grid import ALL
 from flsel.comparison.judging.estimates import Estimate
@@ -10,6 +12,9 @@ from flsel.comparison.judging.measures import Measure, Target, scale
 from flsel.metrics import SCORE, Score
 
 _NOTHING = "-"
+Beyond = tuple[str, str]
+SIGNS: Beyond = (">", "<")
+WORDS: Beyond = ("above", "below")
 
 
 def number(value: float, unit: str = "") -> str:
@@ -39,21 +44,46 @@ def estimate(found: Estimate, unit: str = "") -> str:
 
 def difference(found: Estimate, measure: Measure) -> str:
     """Write a difference with its sign: ``+1.8 [0.9, 2.7]``; shares in percentage points."""
-    head, *ends = (
-        _signed(scale(measure) * x, share=measure.unit == "%") for x in (found.value, found.low, found.high)
-    )
-    return head if math.isnan(found.low) else f"{head} [{', '.join(end.removeprefix('+') for end in ends)}]"
+
+    def write(x: float) -> str:
+        return _signed(scale(measure) * x, share=measure.unit == "%")
+
+    return f"{write(found.value)}{_bracketed(found, 0, lambda x: write(x).removeprefix('+'))}"
 
 
 def ratio(found: Estimate) -> str:
     """Write a ratio: ``0.54 x [0.45, 0.66]``."""
-    head = times(found.value)
-    return head if math.isnan(found.low) else f"{head} [{_three(found.low)}, {_three(found.high)}]"
+    return f"{times(found.value)}{_bracketed(found, 1, three)}"
+
+
+def bound(found: Estimate, side: str) -> str:
+    """Write a bound of a ratio, from below (``low``) or above: ``<= 0.90 [0, 0.98]``."""
+    known = replace(found, low=0.0) if side == "high" else replace(found, high=math.inf)
+    interval = "" if math.isnan(found.low + found.high) else _bracketed(known, 1, three)
+    return f"{'>=' if side == 'low' else '<='} {three(found.value)}{interval}"
+
+
+def ends(low: float, high: float, none: int, write: Callable[[float], str], beyond: Beyond) -> list[str]:
+    """Write the ends of an interval; one that merely rounds to no difference is said to be beyond it.
+
+    Args:
+        low: Lower end.
+        high: Upper end.
+        none: What no difference is: 0, or 1 of a ratio.
+        write: Writes an end.
+        beyond: Signs or words of "above" and "below".
+    """
+    shown, zero = [write(low), write(high)], write(none)
+    if low >= none and shown[0] == zero:
+        shown[0] = f"{beyond[0]} {none}"
+    if high <= none and shown[1] == zero:
+        shown[1] = f"{beyond[1]} {none}"
+    return shown
 
 
 def times(value: float) -> str:
     """Write a ratio alone: ``0.54 x``."""
-    return f"{_three(value)} x"
+    return f"{three(value)} x"
 
 
 def p_value(p: float) -> str:
@@ -86,7 +116,7 @@ def width(points: float) -> str:
 
 def share(chance: float) -> str:
     """Write a chance: ``93 %``, ``> 99 %``, ``< 1 %``."""
-    if 0.01 <= chance <= 0.99 or chance in (0.0, 1.0):
+    if 0.01 <= chance <= 0.99:
         return f"{100 * chance:.0f} %"
     return "> 99 %" if chance > 0.5 else "< 1 %"
 
@@ -111,6 +141,12 @@ def where(scenario: str) -> str:
     return "" if scenario == ALL else f" under {scenario}"
 
 
+def _bracketed(found: Estimate, none: int, write: Callable[[float], str]) -> str:
+    if math.isnan(found.low):
+        return ""
+    return f" [{', '.join(ends(found.low, found.high, none, write, SIGNS))}]"
+
+
 def _signed(value: float, *, share: bool) -> str:
     """Write a difference: points of a share with one digit, others with three that count."""
     if share or math.isinf(value):
@@ -118,7 +154,10 @@ def _signed(value: float, *, share: bool) -> str:
     return f"{'-' if value < 0 else '+'}{number(abs(value))}"
 
 
-def _three(value: float) -> str:
+def three(value: float) -> str:
+    """Write a ratio without its sign, with three digits that count."""
+    if value in (0.0, math.inf):
+        return f"{value:g}"
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

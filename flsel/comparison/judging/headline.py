@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claim_words import difference, subject, withheld
+from flsel.comparison.judging.claim_words import difference, margin, subject
 from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.comparison.judging.designs import FEWEST_SEEDS
 from flsel.comparison.judging.summaries import Analysis
@@ -72,8 +72,11 @@ def _take(analysis: Analysis, won: Sequence[Claim], losses: int) -> str:
     """Write the recommendation, with the scenarios in which it is worse."""
     first, base, many = won[0], analysis.options.baseline, len(analysis.scenarios)
     gain = sum(map(_gain, won)) / len(won)
-    where = f" in {len(won)} of {many} scenarios" if many > 1 and first.scenario != MEAN else ""
+    where = f" in {len(won)} of {many} scenarios" if many > 1 else ""
+    where = f", averaged over {many} scenarios" if first.scenario == MEAN else where
     where += f", worse in {losses}" if losses else ""
+    if all(claim.decision.within_margin for claim in won):
+        where += f", which is less than the margin of {margin(first.deciding, first.design)}"
     size = difference(first.deciding, gain)
     if first.deciding.target is None:
         score = analysis.options.score
@@ -103,29 +106,30 @@ def _change(analysis: Analysis, value: float) -> str:
 def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
     base = analysis.options.baseline
     if not about:
-        return f"No results are compared: no variant shares a finished seed with {base}."
+        return f"No scores are compared: no variant shares a finished seed with {base}."
     same = dict.fromkeys(c.variant for c in about if _is(c, "equivalent"))
     also = f" Equivalent within the margin: {', '.join(same)}." if same else ""
     if analysis.options.until_decided:
         what = subject(analysis.options.decides_about)
         return f"No variant is decided to be better than {base} in {what}.{also}"
-    most = max((len(claim.used) for claim in about), default=0)
+    most = max((claim.looked for claim in about), default=0)
     if most < FEWEST_SEEDS:
-        shown = "1 seed shows" if most == 1 else f"{most} seeds show"
-        return f"Exploratory: {shown} no significant difference; a claim needs at least {FEWEST_SEEDS}."
-    if any(claim.exploratory and claim.decision.decided for claim in about):
+        carry = "carries" if most == 1 else "carry"
+        return f"Exploratory: {formatting.seeds(most)} {carry} no claim, which needs at least {FEWEST_SEEDS}."
+    changed = [claim for claim in about if claim.exploratory]
+    if len(changed) == len(about) or any(claim.decision.decided for claim in changed):
         return "Exploratory: what is claimed was changed when results could be seen."
     if same and len(same) == len(analysis.variants) - 1:
         return also.strip()
     score = analysis.options.score.words
-    if any(withheld(claim) or _is(claim, "worse") for claim in about):
+    if any(claim.withheld or _is(claim, "worse") for claim in about):
         return f"No variant is significantly better than {base} in {score}.{also}"
     return f"No significant difference in {score} was found.{also}{_ahead(analysis, about)}"
 
 
 def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
     """Describe the variant with the largest mean difference, in the only scenario."""
-    ahead = [c for c in about if c.shown is not None and c.paired and c.decision.claim == "open"]
+    ahead = [c for c in about if c.shown and c.paired and c.decision.claim == "open" and not c.exploratory]
     if len(analysis.scenarios) > 1 or not ahead:
         return ""
     best = max(ahead, key=lambda c: c.decision.looks[-1].mean)
@@ -133,8 +137,11 @@ def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
     if shown is None or score.gains * shown.value <= 0:
         return ""
     won = int((best.lower > 0).sum())
-    size, *ends = (formatting.gain(score.gains * x, score) for x in (shown.value, shown.low, shown.high))
-    interval = "" if shown.low == shown.high else f" [{', '.join(ends)}]"
+    size, *ends = (
+        "" if math.isnan(x) else formatting.gain(score.gains * x, score)
+        for x in (shown.value, shown.low, shown.high)
+    )
+    interval = "" if math.isnan(shown.low) else f" [{', '.join(ends)}]"
     numbers = f"{size}{interval} {score.unit}".rstrip()
     return (
         f" {best.variant} is ahead of {base} in {won} of {formatting.seeds(shown.n)}, "
@@ -148,7 +155,7 @@ def _worse(about: Sequence[Claim]) -> str:
 
 
 def _lost(about: Sequence[Claim], baseline: str) -> str:
-    found = {c.variant: side for c in about if (side := withheld(c))}
+    found = {c.variant: side for c in about if (side := c.withheld)}
     return "".join(
         f" {name} is not called {side}: runs of {name if side == 'better' else baseline} diverged."
         for name, side in found.items()
@@ -174,7 +181,10 @@ def _cost(analysis: Analysis, variant: str) -> str:
     found = analysis.difference(variant, scenario, analysis.to_target)
     sides = [analysis.arrival(name, scenario, analysis.to_target) for name in (variant, base)]
     if found is not None and all(side is not None and side.found.reached == side.found.n for side in sides):
-        return f"; it takes {formatting.times(found.shown.value)} the {axis.label}{goal}"
+        claim = analysis.claim(variant, scenario, analysis.to_target)
+        how = " (exploratory)" if claim is None or claim.exploratory else " (not significant)"
+        how = "" if claim is not None and claim.made else how
+        return f"; it takes {formatting.times(found.shown.value)} the {axis.label}{goal}{how}"
     total = analysis.difference(variant, scenario, f"total/{axis.name}")
     if axis.name != "rounds" and total is not None:
         return f"; it takes {formatting.times(total.shown.value)} the {axis.label} in all"

@@ -35,10 +35,9 @@ def _about_changes(analysis: Analysis) -> Iterator[str]:
         listed = "; ".join(change.words(analysis.options.score) for change in changes)
         touched = sum(bool(claim.exploratory) for claim in analysis.claims)
         depend = "depends on that and is" if touched == 1 else "depend on that and are"
-        yield (
-            f"Changed when results could be seen: {listed}. {touched} of "
-            f"{formatting.count(len(analysis.claims), 'claim')} {depend} exploratory."
-        )
+        some = f"{touched} of {formatting.count(len(analysis.claims), 'claim')} {depend} exploratory."
+        some = some if touched else "No claim depends on that."
+        yield f"Changed when results could be seen: {listed}. {some}"
     if again := analysis.options.judged_again:
         yield (
             f"Runs of this comparison were judged again by their folders: {'; '.join(again)}. Claims here "

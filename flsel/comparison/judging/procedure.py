@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 from scipy import stats
 
 from flsel.comparison.judging import formatting
@@ -34,14 +33,15 @@ def procedure_notes(analysis: Analysis) -> Iterator[str]:
     if not any(analysis.pairs[key].ours for key in analysis.pairs):
         alone = len(analysis.variants) == 1
         why = "there is one variant" if alone else "no variant shares a finished seed with the baseline"
-        yield f"No results are compared: {why}."
+        yield f"No scores are compared: {why}."
+        yield from (guarantee(claim.design) for claim in analysis.claims[:1])
         yield from _about_diverged(analysis)
         return
     several = analysis.options.until_decided
     yield from _about_looks(analysis) if several else _about_one_look(analysis)
     made = [claim for claim in analysis.claims if claim.decision.decided and claim.kind == "mean"]
     if made:
-        n, level = min(len(claim.used) for claim in made), analysis.options.level
+        n, level = min(claim.looked for claim in made), analysis.options.level
         yield (
             f"{formatting.seeds(n).capitalize()} without a collapse do not exclude that runs collapse in up "
             f"to {100 * (1 - (1 - level) ** (1 / n)):.0f} % of seeds. If runs of one variant only "
@@ -78,24 +78,25 @@ def _about_one_look(analysis: Analysis) -> Iterator[str]:
     if not several:
         yield "One seed shows no spread. Numbers have no intervals, and no claim is made."
         return
-    fewest, family = min(len(claim.used) for claim in several), several[0].design.comparisons
+    fewest, family = min(claim.looked for claim in several), several[0].design.comparisons
     alpha = several[0].design.alpha
-    if min(len(claim.used) for claim in main) < FEWEST_SEEDS:
+    if min(claim.looked for claim in main) < FEWEST_SEEDS:
         yield (
             f"No claim is made from fewer than {FEWEST_SEEDS} seeds: with fewer, an interval holds for "
             "normally distributed differences only, which so few cannot show."
         )
-    if max(len(claim.used) for claim in several) >= FEWEST_SEEDS:
+    carry = [claim for claim in several if claim.looked >= FEWEST_SEEDS]
+    if any(not claim.exploratory for claim in carry):
         yield guarantee(several[0].design)
     needed = seeds_to_reject(family, alpha)
     if fewest < needed and all(claim.paired for claim in main):
         yield (
             f"The exact sign-flip test cannot reject at {100 * alpha:g} % with {formatting.seeds(fewest)}"
-            f"{_corrected_for(family)}, whatever the runs show. It takes {needed} seeds. Claims rest on t "
-            "intervals."
+            f"{_corrected_for(family)}, whatever the runs show. It takes {needed} seeds."
+            + ("" if all(claim.same(claim.n) for claim in carry) else " Claims rest on t intervals.")
         )
     yield from _about_power(several, family, alpha)
-    if any(claim.made and claim.decision.claim != "equivalent" for claim in several):
+    if any(map(_may_be_too_large, several)):
         yield (
             "Estimates of significant differences are too large on average, above all with few seeds. The "
             "intervals beside the verdicts hold for all claims together. differences.csv also has the "
@@ -105,9 +106,9 @@ def _about_one_look(analysis: Analysis) -> Iterator[str]:
 
 def _about_power(several: Sequence[Claim], family: int, alpha: float) -> Iterator[str]:
     found = [
-        (resolvable(claim.lower, family, alpha), claim.variant, len(claim.used))
+        (resolvable(claim.lower, family, alpha), claim.variant, claim.looked)
         for claim in several
-        if claim.paired and len(claim.used) >= FEWEST_SEEDS
+        if claim.paired and claim.looked >= FEWEST_SEEDS
     ]
     shift, variant, n = max(found, default=(0.0, "", 0))
     score = several[0].deciding.score
@@ -150,7 +151,8 @@ def _about_looks(analysis: Analysis) -> Iterator[str]:
         if design.margin is None
         else f"with a margin of {margin(deciding, design)}"
     )
-    yield f"Seeds were run {_how_long(analysis)}, {width}: looks at {looks} seeds. {guarantee(design)}"
+    said = "" if all(claim.exploratory for claim in analysis.claims) else f" {guarantee(design)}"
+    yield f"Seeds were run {_how_long(analysis)}, {width}: looks at {looks} seeds.{said}"
     if deciding.target is None:
         words = deciding.score.words
         yield (
@@ -173,11 +175,17 @@ def _about_looks(analysis: Analysis) -> Iterator[str]:
             f"The maximum was raised once, from {how.first_max_seeds} to {design.maximum} seeds. The "
             f"{100 * design.alpha:g} % include that."
         )
-    if any(claim.decision.decided and claim.decision.n < design.maximum for claim in analysis.claims):
+    if any(_may_be_too_large(claim) and claim.looked < design.maximum for claim in analysis.claims):
         yield (
             "Estimates of claims that were decided early are too large on average: by about a tenth at one "
             "standard deviation, by more within 8 seeds. The intervals allow for that."
         )
+
+
+def _may_be_too_large(claim: Claim) -> bool:
+    """Tell whether it claims a direction of differences that vary: large ones are claimed more often."""
+    direction = claim.made and claim.decision.claim != "equivalent"
+    return direction and claim.kind == "mean" and not claim.same(claim.looked)
 
 
 def _how_long(analysis: Analysis) -> str:
@@ -191,8 +199,8 @@ def _how_long(analysis: Analysis) -> str:
 def _skewed(analysis: Analysis) -> Iterator[str]:
     """Say where differences are so skewed, or one is so far off, that claims err more often than they say."""
     for claim in analysis.claims:
-        values = claim.lower[: claim.decision.n]
-        values = values[np.isfinite(values)]  # of pairs in which both arrive
+        values, ends = claim.lower[: claim.decision.n], claim.upper[: claim.decision.n]
+        values = values[values == ends]  # of pairs in which both arrive
         if len(values) < FEWEST_SEEDS or flat(values) or claim.kind != "mean":
             continue
         skew = float(stats.skew(values, bias=False))
@@ -203,7 +211,7 @@ def _skewed(analysis: Analysis) -> Iterator[str]:
             where = "" if claim.scenario == MEAN else formatting.where(claim.scenario)
             exact = (
                 ""
-                if math.isnan(claim.p_exact)
+                if claim.late or math.isnan(claim.p_exact)
                 else (f", and the exact sign-flip test has p {formatting.relation(claim.p_exact)}")
             )
             yield (

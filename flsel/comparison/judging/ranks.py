@@ -59,7 +59,8 @@ def rank(scores: np.ndarray, level: float = 0.95, *, described: bool = False) ->
     """Rank variants.
 
     Args:
-        scores: ``[seeds, scenarios, k]``, larger is better, finite, with at least two variants.
+        scores: ``[seeds, scenarios, k]``, larger is better, of a run that diverged minus infinity; at least
+            two variants.
         level: Confidence level.
         described: Whether ranks only describe.
     """
@@ -91,6 +92,7 @@ def rank_words(
     (first, best), (second, next_best) = order[0], order[1]
     listed = ", ".join(f"{variant} {value:.2f}" for value, variant in order)
     over = f"over {ranking.scenarios} scenarios"
+    best = f"{best} has" if second > first else f"{best} and {next_best} have"
     if not ranking.can_decide:
         why = "Ranks are described here, and not tested." if ranking.described else (
             f"{formatting.seeds(ranking.seeds).capitalize()} and {len(variants)} variants cannot decide a "
@@ -98,18 +100,18 @@ def rank_words(
         )  # fmt: skip
         return (
             "exploratory",
-            f"{best} has the best mean rank {over} (mean ranks {listed}). {why}",
+            f"{best} the best mean rank {over} (mean ranks {listed}). {why}",
             "Exploratory",
         )
     numbers = (
-        f"mean ranks {listed}, critical difference {ranking.critical_difference:.2f}, p "
-        f"{formatting.relation(ranking.p)}, blocks are the {formatting.seeds(ranking.seeds)}"
+        f"mean ranks {listed}, critical difference {ranking.critical_difference:.2f}, test that no variant "
+        f"differs p {formatting.relation(ranking.p)}, blocks are the {formatting.seeds(ranking.seeds)}"
     )
     if second - first > ranking.critical_difference and ranking.p <= 1 - ranking.level:
-        return "resolved", f"{best} has the significantly best mean rank {over} ({numbers}).", "Best"
+        return "resolved", f"{best} the significantly best mean rank {over} ({numbers}).", "Best"
     return (
         "open",
-        f"No significant difference in mean rank between {best} and {next_best} {over} ({numbers}).",
+        f"No significant difference in mean rank between {order[0][1]} and {next_best} {over} ({numbers}).",
         "Not significant",
     )
 

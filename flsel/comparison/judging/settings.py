@@ -252,7 +252,9 @@ class Judging(JudgingSettings):
             return
         kept = ("decides", "baseline", "last", "level", *(("target", "cost") if self.of_cost else ()))
         if name := next((name for name in (*kept, "each_scenario") if name in moved), None):
-            held, now = ("false" if x is False else x for x in (getattr(self, name), moved[name]))
+            held, now = (
+                str(x).lower() if isinstance(x, bool) else x for x in (getattr(self, name), moved[name])
+            )
             raise UserError(
                 f"{name} must stay as declared, {held}, where seeds are run until decided; got {now}."
             )

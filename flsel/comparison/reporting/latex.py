@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claim_words import outcome, withheld
+from flsel.comparison.judging.claim_words import outcome
 from flsel.comparison.judging.measures import Target
 from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.reporting import tables
@@ -90,8 +90,7 @@ def _note(analysis: Analysis, columns: Sequence[str]) -> str:
         said.append(f"Those of differences are corrected for {max(compared)} comparisons.")
     if "p" in columns and not analysis.options.until_decided and max(compared, default=1) > 1:
         said.append(f"$p$: Holm's correction for {max(compared)} comparisons.")
-    if any(claim.exploratory for claim in analysis.claims):
-        said.append("Exploratory: what is compared was changed when results could be seen.")
+    said += _changed(analysis, columns)
     of_costs = {"cost", "reached"} & set(columns)
     if of_costs and target is not None:
         label, base = COST_AXES[analysis.options.cost].label, latex_text(analysis.options.baseline)
@@ -99,6 +98,16 @@ def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     if of_costs and target is not None and target.chosen_after:
         said.append("Exploratory: the target was chosen after the runs.")
     return " ".join(said)
+
+
+def _changed(analysis: Analysis, columns: Sequence[str]) -> list[str]:
+    """Name the variants whose numbers in the table are exploratory, since something was changed."""
+    shown = {analysis.deciding} if {"difference", "p"} & set(columns) else set()
+    shown |= {analysis.to_target} if "cost" in columns else set()
+    claims = [claim for claim in analysis.claims if claim.measure in shown and claim.kind == "mean"]
+    found = dict.fromkeys(latex_text(claim.variant) for claim in claims if claim.exploratory)
+    who = f" ({', '.join(found)})" if len(found) < len({claim.variant for claim in claims}) else ""
+    return [f"Exploratory{who}: changed when results could be seen."] if found else []
 
 
 def _heading(analysis: Analysis, name: str) -> str:
@@ -109,7 +118,7 @@ def _heading(analysis: Analysis, name: str) -> str:
     return {
         "accuracy": r"acc.\ (\%)" if score.is_share else latex_text(score.words),
         "difference": f"vs. {base}",
-        "p": "$p$" if not analysis.options.until_decided else "decided",
+        "p": tables.decided_heading(analysis) if analysis.options.until_decided else "$p$",
         "cost": f"{cost}, ratio",
         "reached": "reached",
         "loss": "test loss",
@@ -128,7 +137,7 @@ def _target(target: Target) -> str:
 
 def _p(analysis: Analysis, variant: str, scenario: str) -> str:
     claim = analysis.claim(variant, scenario, analysis.deciding)
-    if claim is not None and (withheld(claim) or not claim.design.once):
+    if claim is not None and (claim.withheld or not claim.design.once):
         return outcome(claim).partition(" (")[0]
     return "-" if claim is None else formatting.p_value(claim.p_holm)
 

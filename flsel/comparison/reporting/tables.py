@@ -202,7 +202,7 @@ def _columns(analysis: Analysis) -> list[_Column]:
     last, base = analysis.options.last, analysis.options.baseline
     words = analysis.options.score.words
     scores: list[_Column] = [(f"{words} (last {last})", score), (f"against {base}", against)]
-    decided: _Column = ("decided" if analysis.options.until_decided else "decided (p, Holm)", _decided)
+    decided: _Column = (decided_heading(analysis), _decided)
     ratios = _ratios(analysis)
     listed = [*scores, decided, *_arrival_columns(analysis), *ratios]
     if analysis.deciding != analysis.main:
@@ -242,6 +242,14 @@ def against(analysis: Analysis, variant: str, scenario: str) -> str:
     """Write the difference of scores, with the interval that decides its claim, or its own."""
     found = analysis.against(variant, scenario, analysis.main)
     return "-" if found is None else formatting.difference(found, analysis.measures[analysis.main])
+
+
+def decided_heading(analysis: Analysis) -> str:
+    """Return the heading of what was decided: with a p-value of one look, or of a mean over scenarios."""
+    if not analysis.options.until_decided:
+        return "decided (p, Holm)"
+    mean = len(analysis.scenarios) > 1 and not analysis.options.each_scenario
+    return "decided (mean)" if mean else "decided"
 
 
 def _decided(analysis: Analysis, variant: str, scenario: str) -> str:
@@ -298,18 +306,14 @@ def ratio_cell(name: str, analysis: Analysis, variant: str, scenario: str) -> st
     found = analysis.difference(variant, scenario, name)
     if found is None:
         return "-"
-    late, shown = found.late, analysis.against(variant, scenario, name)
+    late, claim = found.late, analysis.claim(variant, scenario, name)
     if late is None or late.exact == late.pairs:
-        return formatting.ratio(found.shown if shown is None else shown)
-    if late.bound is None:
+        return formatting.ratio(analysis.against(variant, scenario, name) or found.shown)
+    if late.bound is None or late.side is None:
         pairs = f"in {late.exact} of {late.pairs} pairs"
         return f"about {formatting.ratio(found.shown)} {pairs}" if late.exact else "-"
-    bound = late.bound.map(math.exp) if analysis.claim(variant, scenario, name) is None else shown
-    if bound is None:
-        bound = late.bound.map(math.exp)
-    low, high = (f"{bound.low:.2f}", "inf") if late.side == "low" else ("0", f"{bound.high:.2f}")
-    ends = "" if math.isnan(bound.low) else f" [{low}, {high}]"
-    return f"{'>=' if late.side == 'low' else '<='} {bound.value:.2f}{ends}"
+    own = claim.shown if claim is not None and claim.scenario == scenario else None
+    return formatting.bound(own or late.bound.map(math.exp), late.side)
 
 
 def _cell(value: Any) -> Any:
