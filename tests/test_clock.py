@@ -277,7 +277,7 @@ def test_a_round_costs_as_many_medians_as_the_spread_says() -> None:
     assert np.sort(draws, axis=1)[:, 9].mean() == pytest.approx(1.47, rel=0.02)
 
 
-def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
+def test_recorded_devices_are_read_and_checked(tmp_path: Path, caplog: Any) -> None:
     path = tmp_path / "devices.csv"
     head = "client,seconds,down,up,delay\n"
     path.write_text(head + "1,0.02,2e6,1e6,0.5\n0,0.01,1e6,1e6,0\n")
@@ -289,6 +289,7 @@ def test_recorded_devices_are_read_and_checked(tmp_path: Path) -> None:
     assert {name: float(column[0]) for name, column in vars(table).items()} == {
         "seconds": 1, "down": 2, "up": 3, "delay": 4, "jitter": 0.5, "down_jitter": 0, "up_jitter": 0,
     }  # fmt: skip
+    assert f"{path}: not used: name" in caplog.text
     path.write_text("seconds,down,up,delay,down_sd,up_jitter,seconds_sd\n1,100,50,0,40,0.3,0\n")
     table = Recorded(str(path)).table(np.array([5]), 0)
     assert float(table.down_jitter[0]) == pytest.approx(math.sqrt(math.log(1 + 0.4**2)))

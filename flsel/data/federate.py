@@ -294,7 +294,8 @@ def _checked(shards: Sequence[np.ndarray], pool: np.ndarray) -> tuple[Tensor, ..
     if 0 in sizes or not sizes:
         raise UserError(
             f"client {sizes.index(0) if sizes else 0} has no examples after the partition ({sizes.count(0)} "
-            f"of {len(sizes)} clients are empty); lower clients or choose a less skewed partition."
+            f"of {len(sizes)} clients are empty); lower clients, choose a less skewed partition, or number "
+            "the owners of examples 0, 1, 2, ... without gaps."
         )
     dealt = np.concatenate(shards)
     if dealt.dtype.kind not in "iu" or dealt.min() < 0 or dealt.max() >= len(pool):

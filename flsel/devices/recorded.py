@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from flsel.devices.base import Devices, Table
-from flsel.errors import UserError, say_once
+from flsel.errors import UserError, say_once, short
 from flsel.files.csv_table import csv_number, csv_rows
 from flsel.rng import dealt
 
@@ -28,8 +28,8 @@ class Recorded(Devices):
     logarithm. They are log-normal with the mean of the column.
 
     If the column ``client`` names just the clients of the run, each has its row. Otherwise each client gets a
-    row that is drawn by the run's seed, and no row is drawn twice while others are left. Other columns are
-    left out. The columns mean what :class:`Table` says.
+    row that is drawn by the run's seed, and no row is drawn twice while others are left. The log names
+    other columns. The columns mean what :class:`Table` says.
 
     Attributes:
         path: Path of the CSV file.
@@ -44,8 +44,11 @@ class Recorded(Devices):
             UserError: If the file is unreadable, or lacks a column, or a number is out of range.
         """
         devices: dict[int, dict[str, float]] = {}
+        known = ("client", *_WANTED, *_SPREADS, *_SPREADS.values())
         for line, row in csv_rows(_KEY, self.path, _WANTED):
             place = self.path, line
+            if others := [short(name, 60) for name in row if name not in known]:
+                say_once(f"{self.path}: not used: {', '.join(others)}")
             named = "client" in row
             client = csv_number(_KEY, place, row, "client", whole=True, zero=True) if named else len(devices)
             if client in devices:
@@ -55,7 +58,7 @@ class Recorded(Devices):
                 )
             devices[int(client)] = {
                 name: csv_number(_KEY, place, row, name, zero=name not in ("seconds", "down", "up"))
-                for name in (*_WANTED, *_SPREADS, *_SPREADS.values())
+                for name in known[1:]
                 if name in row
             }
         rows, clients = [devices[client] for client in sorted(devices)], len(sizes)
