@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.exceptions import OutOfMemoryError, RayTaskError
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 
 from flsel.errors import UserError
 from flsel.execution.executor import Resources
@@ -134,10 +134,14 @@ def test_a_job_is_handed_out_again_whenever_its_process_died(tmp_path, caplog):
     assert made.workload.ends == {0: None, 1: None}
 
 
-def test_what_a_process_raised_is_said(tmp_path, caplog):
+RAISED = ImportError("no module named mine")
+TASK_ERROR = RayTaskError("train", f"Traceback\nImportError: {RAISED}", RAISED, "ray::", 1, "127.0.0.1")
+
+
+@pytest.mark.parametrize("error", [TASK_ERROR, ActorDiedError(TASK_ERROR)])
+def test_what_a_process_raised_is_said(error, tmp_path, caplog):
     """It did not die, and memory has nothing to do with it."""
     made = Dispatcher(Jobs(tmp_path, 1), retries=1)
-    error = RayTaskError("train", "Traceback", ImportError("no module named mine"), "ray::", 1, "127.0.0.1")
     with caplog.at_level(logging.WARNING, logger="flsel"):
         for name in ("a", "b"):
             made.suggest(name)

@@ -22,6 +22,7 @@ from flsel.comparison.comparison import Comparison
 from flsel.config import RunConfig
 from flsel.config.groups import OutputConfig
 from flsel.execution.choose_executor import executor_for
+from flsel.execution.on_ray.actor import JobActor
 from flsel.execution.on_ray.cluster import started
 
 RAISING = """
@@ -90,6 +91,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.chdir(folder)
         patch.syspath_prepend(folder)
+        patch.setattr(JobActor, "reset_config", JobActor.reset_config)  # which the module idle replaces
         with started(None, 0):
             yield
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -159,9 +160,10 @@ def test_ray_ends_jobs_as_this_process_does(tmp_path: Path, monkeypatch: pytest.
     made = {end: job(tmp_path / "ray" / end.replace(" ", "-"), *ENDS[end][0]) for end in ends}
     alone_too = {end: job(tmp_path / "alone" / end.replace(" ", "-"), *ENDS[end][0]) for end in ends}
     told: list[Job] = []
-    executor = OnRay(Resources(max_concurrent=2))
+    executor, ctrl_c = OnRay(Resources(max_concurrent=2)), signal.getsignal(signal.SIGINT)
     with executor.ready(None):
         executor.execute(list(made.values()), tmp_path / "ray", Listener(told.append, lambda rounds: None))
+    assert signal.getsignal(signal.SIGINT) is ctrl_c
     assert set(told) == set(made.values())
     outcomes = {end: made[end].outcome.status for end in ends}
     assert outcomes == {end: ENDS[end][1] for end in ends}, [each.outcome for each in made.values()]

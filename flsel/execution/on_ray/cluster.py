@@ -51,7 +51,7 @@ def cluster(resources: Resources, shared_bytes: int) -> Iterator[None]:
     """
     with started(resources.address, shared_bytes):
         _check_room(resources)
-        with _like_ctrl_c():
+        with _signals_kept(), _like_ctrl_c():
             yield
 
 
@@ -119,7 +119,10 @@ def _interrupt(number: int, frame: object) -> None:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Restore the signal handlers that Ray replaces; Ray's handler of SIGTERM would end this process."""
+    """Restore the signal handlers that Ray replaces.
+
+    Its handler of SIGTERM would end this process, and Tune's of SIGINT would lose the next Ctrl-C.
+    """
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in _SIGNALS} if main else {}
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Protocol
 
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 from ray.tune import Callback
 from ray.tune.experiment import Trial as RayTrial
 from ray.tune.schedulers import FIFOScheduler
@@ -110,6 +110,8 @@ class Dispatcher(Searcher):
         self._raised.pop(number, None)
         if isinstance(error, RayTaskError):
             self._raised[number] = f"{type(error.cause).__name__}: {short(error.cause).rstrip('.')}"
+        elif isinstance(error, RayActorError) and error.actor_init_failed:  # a module that is not there, say
+            self._raised[number] = short(str(error).strip().splitlines()[-1]).rstrip(".")
 
     def on_trial_result(self, trial_id: str, result: Report) -> None:
         """Keep the report, which Ray forgets of a process that dies."""
