@@ -51,7 +51,7 @@ def cluster(resources: Resources, shared_bytes: int) -> Iterator[None]:
     """
     with started(resources.address, shared_bytes):
         _check_room(resources)
-        with _signals_kept(), _like_ctrl_c():
+        with _like_ctrl_c():
             yield
 
 
@@ -101,14 +101,11 @@ def started(address: str | None, shared_bytes: int, workers: int | None = None) 
 @contextmanager
 def _like_ctrl_c() -> Iterator[None]:
     """Have SIGTERM and SIGHUP stop what is run as Ctrl-C does; Ray's own handler would just exit."""
-    numbers = [signal.SIGTERM, signal.SIGHUP] if threading.current_thread() is threading.main_thread() else []
-    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _interrupt) for number in heeded}
-    try:
+    with _signals_kept():
+        for number in (signal.SIGTERM, signal.SIGHUP) if _in_main_thread() else ():
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -123,14 +120,17 @@ def _signals_kept() -> Iterator[None]:
 
     Its handler of SIGTERM would end this process, and Tune's of SIGINT would lose the next Ctrl-C.
     """
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in _SIGNALS} if main else {}
+    before = {number: signal.getsignal(number) for number in _SIGNALS} if _in_main_thread() else {}
     try:
         yield
     finally:
         for number, handler in before.items():
             if handler is not None and signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
