@@ -39,7 +39,7 @@ def ended(folder: Path, name: str, backend: Any, accelerator: str = "sim") -> tu
         clients_per_round=8 if name == "Complete" else 3,
         data=DataConfig(synthetic=SMALL, server=0.1),
         local=LocalConfig(
-            batch_size=5, steps=3, optimizer=SGD, backend=backend, last_batch="wrap", check=check
+            batch_size=5, steps=1, optimizer=SGD, backend=backend, last_batch="wrap", check=check
         ),
         selector=getattr(selectors, name)(),
         devices=LogNormal() if name in TIMED else None,
