@@ -34,7 +34,7 @@ from flsel.local.compiled import pool, refusals
 from flsel.local.compiled import step as compiled_step
 from flsel.local.compiled.compiled_trainer import CompiledTrainer
 from flsel.local.compiled.engine import round_up
-from flsel.local.compiled.record_graph import record
+from flsel.local.compiled.record_graph import callable_of, record
 from flsel.local.compiled.refusals import ELEMENTWISE, Refused
 from flsel.local.compiled.step import ExampleGatherer
 from flsel.local.schedule import BatchSpec
@@ -577,7 +577,7 @@ def test_a_batch_is_gathered_as_the_model_takes_it(kind: str, channels_last: boo
 def recorded(function: Any, *inputs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """What a function returns, and what its graph does with other numbers."""
     graph, others = record(function, *inputs), [value.flip(0) for value in inputs]
-    return list(function(*others)), list(graph(*others))
+    return list(function(*others)), list(callable_of(graph)(*others))
 
 
 def test_a_record_repeats_what_was_called() -> None:

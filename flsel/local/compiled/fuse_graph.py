@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flsel.local.compiled.record_graph import Made
+from flsel.local.compiled.record_graph import Made, Recording, callable_of
 from flsel.local.compiled.trace import Traced
 from flsel.local.torch_internals import LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, TO_COPY
 
@@ -26,7 +27,7 @@ _RESHAPED = (aten.expand.default, aten.view.default, aten.unsqueeze.default)
 _SCALES = (aten.mul.Scalar, aten.mul.Tensor, aten.div.Scalar, aten.div.Tensor)
 
 
-def fuse_graph(module: fx.GraphModule, home: torch.device) -> None:
+def fuse_graph(module: Recording, home: torch.device) -> None:
     """Rewrite a graph in place; tensors that it makes are on the device ``home``."""
     graph = module.graph
     for node in list(graph.nodes):
@@ -40,10 +41,9 @@ def fuse_graph(module: fx.GraphModule, home: torch.device) -> None:
     merge_equal(graph)
     graph.eliminate_dead_code()
     _fold(module)
-    module.recompile()
 
 
-def _fold(module: fx.GraphModule) -> None:
+def _fold(module: Recording) -> None:
     """Compute once what depends on no input."""
     constants: dict[fx.Node, Any] = {}
     with torch.no_grad():
@@ -270,10 +270,10 @@ class GraphParts:
         params, constants, terms: Number of the parameters, of ``visit``'s and of ``labels``' outputs.
     """
 
-    visit: fx.GraphModule
-    labels: fx.GraphModule
-    step: fx.GraphModule
-    logs: fx.GraphModule
+    visit: Callable[..., Any]
+    labels: Callable[..., Any]
+    step: Recording
+    logs: Recording
     params: int
     constants: int
     terms: int
@@ -292,8 +292,8 @@ def split(traced: Traced) -> GraphParts:
     outputs: list[fx.Node] = list(graph.output_node().args[0])  # type: ignore[arg-type]
     own, count = [*params, *constants, *terms, *x], len(traced.names)
     return GraphParts(
-        visit=_part(traced.graph, visit, constants),
-        labels=_part(traced.graph, [*constants, *labels], terms),
+        visit=callable_of(_part(traced.graph, visit, constants)),
+        labels=callable_of(_part(traced.graph, [*constants, *labels], terms)),
         step=_part(traced.graph, own, outputs[:count]),
         logs=_part(traced.graph, own, outputs[count:]),
         params=len(params),
@@ -322,7 +322,7 @@ def _crossing(graph: fx.Graph, when: dict[fx.Node, When], level: When) -> list[f
     ]
 
 
-def _part(module: fx.GraphModule, inputs: list[fx.Node], outputs: list[fx.Node]) -> fx.GraphModule:
+def _part(module: Recording, inputs: list[fx.Node], outputs: list[fx.Node]) -> Recording:
     """Cut the part of a graph out that leads from some nodes to others."""
     part = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {node: part.placeholder(f"in_{i}") for i, node in enumerate(inputs)}
@@ -337,4 +337,4 @@ def _part(module: fx.GraphModule, inputs: list[fx.Node], outputs: list[fx.Node])
         if node in needed:
             copies[node] = part.node_copy(node, lambda n: copies[n])
     part.output(tuple(copies[node] for node in outputs))
-    return fx.GraphModule(module, part)
+    return Recording(module, part)

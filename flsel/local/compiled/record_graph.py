@@ -36,7 +36,20 @@ class Made(NamedTuple):
     dtype: torch.dtype
 
 
-def record(function: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> fx.GraphModule:
+class Recording(fx.GraphModule):
+    """A graph with its constants, which is read and rewritten; :func:`callable_of` makes it code."""
+
+    def recompile(self) -> None:  # type: ignore[override]
+        """Write no code, which takes longer than all else, whenever the graph is set."""
+
+
+def callable_of(graph: Recording) -> Callable[..., Any]:
+    """Return the function that a graph describes."""
+    call: Callable[..., Any] = fx.GraphModule(graph, graph.graph).forward
+    return call
+
+
+def record(function: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> Recording:
     """Call a function and return what it computed as a graph of operations below autograd and ``vmap``.
 
     Args:
@@ -51,7 +64,7 @@ def record(function: Callable[..., Sequence[Tensor]], *inputs: Tensor) -> fx.Gra
     with recorder:
         outputs = function(*inputs)
     recorder.graph.output(tuple(recorder.node(value) for value in outputs))
-    return fx.GraphModule(recorder.constants, recorder.graph)
+    return Recording(recorder.constants, recorder.graph)
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]

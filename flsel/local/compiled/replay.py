@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flsel.local.compiled.record_graph import is_view
+from flsel.local.compiled.record_graph import Recording, callable_of, is_view
 from flsel.local.torch_internals import TO_COPY, OpOverload, has_kernel, schema
 
 _LOG = logging.getLogger("flsel")
@@ -36,14 +36,13 @@ _FAST = (
 _COPIES = (aten.clone.default, TO_COPY)
 
 
-def called(module: fx.GraphModule) -> Callable[..., Any]:
+def called(module: Recording) -> Callable[..., Any]:
     """Return a graph as a function that calls operations by their fastest names."""
     for node in module.graph.nodes:
         short = node.target.overloadpacket.__name__ if isinstance(node.target, OpOverload) else ""
         if short in _FAST and not node.kwargs:
             node.target = getattr(torch, short)
-    module.recompile()
-    return module.forward
+    return callable_of(module)
 
 
 class FlatCode:
@@ -59,7 +58,7 @@ class FlatCode:
         moving: Placeholders that are given anew at every step.
     """
 
-    def __init__(self, module: fx.GraphModule, inputs: list[Tensor], moving: range) -> None:
+    def __init__(self, module: Recording, inputs: list[Tensor], moving: range) -> None:
         self.code = fx.Graph()
         self.values: dict[fx.Node, Any] = {}  # the value itself if fixed, else an example
         self._given: list[Tensor] = []

@@ -63,7 +63,7 @@ class CompiledStep:
             constants = list(parts.visit(*traced.inputs[traced.params :][: traced.visit]))
             self._constants = [value.clone() for value in constants]
         self._labels = parts.labels
-        self._visit = parts.visit.forward
+        self._visit = parts.visit
         self._names = traced.names
         self.drops, self.convolves, self.kinds = traced.drops, traced.convolves, traced.kinds
         self._met: Counter[int] = Counter()

@@ -9,13 +9,13 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from flsel.data.trees import Tree, rebuilt, tensors
-from flsel.local.compiled.record_graph import check_graph, record
+from flsel.local.compiled.record_graph import Recording, check_graph, record
 from flsel.local.compiled.refusals import Refused, Unread, out_of_place, watched
 from flsel.local.compiled.step_logs import LogKind, StepLog
 from flsel.local.dropout import Masks
@@ -82,7 +82,7 @@ class Traced:
         kinds: How the step logs the values that come behind the gradients.
     """
 
-    graph: fx.GraphModule
+    graph: Recording
     names: list[str]
     params: int
     visit: int
@@ -142,7 +142,6 @@ def trace(program: Program, example: Example) -> Traced:
     graph.graph.eliminate_dead_code()
     check_graph(graph.graph)
     graph.graph.eliminate_dead_code()
-    graph.recompile()
     count = len(example.params)
     at = count + len(visit) + len(tensors(example.y))
     (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{at}")

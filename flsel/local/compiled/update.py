@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from flsel.local.compiled.record_graph import root
+from flsel.local.compiled.record_graph import Recording, root
 from flsel.local.compiled.replay import FlatCode
 from flsel.local.torch_internals import foreach_add_, foreach_mul, foreach_mul_
 
@@ -55,7 +55,7 @@ def sgd_settings(group: dict[str, Any]) -> Settings:
     )
 
 
-def copy_parameters(module: fx.GraphModule, params: int) -> None:
+def copy_parameters(module: Recording, params: int) -> None:
     """Let gradients that are parameters themselves be copies: an update would change what others still need.
 
     In a product of two parameters, each is the gradient of the other.
