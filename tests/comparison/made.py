@@ -99,7 +99,6 @@ class Executed:
         self._made = made
         monkeypatch.setattr("flsel.comparison.compare._execute", self)
         monkeypatch.setattr("flsel.comparison.cells._was_run_with", lambda run, declared: True)
-        monkeypatch.setattr("flsel.comparison.reporting.figures.write_charts", lambda analysis, folder: [])
 
     def __call__(self, folder: Path, grid: Grid, executor: Any, runs: Any) -> None:
         for cell in grid.cells():

@@ -66,6 +66,7 @@ def summaries(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
 
 
+@pytest.mark.figures
 def test_a_comparison_from_words_to_files_and_grown(capsys):
     assert (
         compare("--selectors", "Uniform,PowD:d=5", "--seeds", "2", "--last", "1", "--name", "c", *SMALL) == 0
@@ -90,7 +91,7 @@ def test_a_comparison_from_words_to_files_and_grown(capsys):
     assert flsel.compare(folder).analysis.options.baseline == "Uniform"
     again = flsel.compare(folder, baseline="AFL", target=0.9).analysis
     assert (again.options.baseline, again.options.asked, again.target.chosen_after) == ("AFL", 1, True)
-    for name in ("report.md", "summary.csv", "differences.csv", "table.tex"):
+    for name in ("report.md", "summary.csv", "differences.csv", "table.tex", "figures/curves.pdf"):
         assert (folder / name).is_file()
 
 

@@ -18,6 +18,8 @@ from flsel.errors import UserError
 from flsel.report.style import looks
 from flsel.selectors import AFL, Uniform
 
+pytestmark = pytest.mark.figures
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -20,6 +20,7 @@ from flsel.comparison.comparison import Comparison
 from flsel.comparison.reporting import draw, webpage
 from flsel.errors import UserError
 
+pytestmark = pytest.mark.figures
 NAMES = [
     "constructor",
     "__proto__",

@@ -129,10 +129,7 @@ def regression(folder: Path, **changes: Any) -> flsel.RunConfig:
 
 
 @pytest.mark.parametrize("until_decided", [False, True])
-def test_a_regression_is_compared_by_its_loss(
-    until_decided: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flsel.comparison.reporting.figures.write_charts", lambda analysis, folder: [])
+def test_a_regression_is_compared_by_its_loss(until_decided: bool, tmp_path: Path) -> None:
     config = regression(tmp_path / "run")
     variants = {"quick": Uniform(), "slow": {"local.optimizer.init_args.lr": 1e-5}}
     how: dict[str, Any] = {"until_decided": True, "max_seeds": 6} if until_decided else {"seeds": "6"}
