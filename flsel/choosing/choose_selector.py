@@ -56,12 +56,12 @@ def choose(
     if isinstance(what, RunConfig):
         made, models = ([], list[Any]()) if variants is None else make_variants(variants, what.to_dict())
         with single_run(), model_object.at_hand([*models, what.model]):
-            return read_choice(start_race(what, asked, "flsel.choose", executor, made))
+            return Choice(*start_race(what, asked, "flsel.choose", executor, made))
     place = what.folder if isinstance(what, Choice) else what
     if not isinstance(place, str | PathLike) or not (home(place) / FILE).is_file():
         raise UserError(f"choose takes a RunConfig, or a race or its folder, got {shown(what)}.")
     folder = Path(home(place))
     if resume:
         with single_run():
-            resume_race(folder, executor)
+            return Choice(*resume_race(folder, executor))
     return read_choice(folder)

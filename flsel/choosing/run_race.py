@@ -57,13 +57,16 @@ class Standing:
     whole: bool = False
 
 
+Executed = tuple[Path, Declared, Standing]
+
+
 def start_race(
     config: RunConfig,
     wanted: ChooseConfig,
     command: str,
     executor: Executor,
     more: Sequence[Variant] = (),
-) -> Path:
+) -> Executed:
     """Run a new race.
 
     Args:
@@ -74,7 +77,7 @@ def start_race(
         more: Variants made in Python.
 
     Returns:
-        Its folder.
+        Its folder, what it declares, and its end.
 
     Raises:
         UserError: If something does not fit, fewer than two may race, or a file cannot be written.
@@ -90,16 +93,18 @@ def start_race(
             except UserError:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-            _run(folder, declared, executor)
-    return folder
+            return folder, declared, _run(folder, declared, executor)
 
 
-def resume_race(folder: Path, executor: Executor) -> None:
+def resume_race(folder: Path, executor: Executor) -> Executed:
     """Resume a race; the looks that were taken are taken again, with the runs that are there.
 
     Args:
         folder: Its folder.
         executor: Executes the runs that are left.
+
+    Returns:
+        As :func:`start_race`.
 
     Raises:
         UserError: If the folder is no race's, or damaged.
@@ -107,9 +112,11 @@ def resume_race(folder: Path, executor: Executor) -> None:
     """
     declared = read_declared(folder)
     with Lock(folder, "race"):
-        if not follow(folder, declared).whole:
+        standing = follow(folder, declared)
+        if not standing.whole:
             with executor.ready(shared_source(declared.grid, Sources())):
-                _run(folder, declared, executor)
+                standing = _run(folder, declared, executor)
+    return folder, declared, standing
 
 
 def _declare(
@@ -160,8 +167,8 @@ def _listed(reasons: Mapping[str, str]) -> str:
     return "; ".join(f"{name} {reason}" for name, reason in reasons.items()) or "nobody"
 
 
-def _run(folder: Path, declared: Declared, executor: Executor) -> None:
-    """Execute what is left of a race, and say after each look who is left."""
+def _run(folder: Path, declared: Declared, executor: Executor) -> Standing:
+    """Execute what is left of a race to its end, and say after each look who is left."""
     quiet, out = bool(declared.grid.config["quiet"]), open_console()
 
     def execute(part: Grid, runs: Sequence[Run]) -> None:
@@ -176,7 +183,7 @@ def _run(folder: Path, declared: Declared, executor: Executor) -> None:
         f"{len(declared.names)} race, with at most {len(declared.grid.seeds)} seeds each; "
         f"{len(declared.left_out)} left out ({FILE} says why)."
     )
-    follow(folder, declared, execute, said)
+    return follow(folder, declared, execute, said)
 
 
 def follow(

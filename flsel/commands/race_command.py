@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from flsel.choosing.choice import Choice, read_choice
+from flsel.choosing.choice import Choice
 from flsel.choosing.choose_config import ChooseConfig
 from flsel.choosing.run_race import resume_race, start_race
 from flsel.commands.argv import Word, parse
@@ -46,13 +46,12 @@ def main(arguments: Sequence[str]) -> int:
         config = parse(others)
         quiet = config.quiet
         set_up_logging(quiet=True)
-        folder = start_race(config, wanted, shlex.join(["flsel", "choose", *arguments]), executor)
+        command = shlex.join(["flsel", "choose", *arguments])
+        choice = Choice(*start_race(config, wanted, command, executor))
     else:
         _refuse(resumed, mine, others)
-        folder = home(resumed)
         set_up_logging(quiet=True)
-        resume_race(folder, executor)
-    choice = read_choice(folder)
+        choice = Choice(*resume_race(home(resumed), executor))
     page, *_, best = choice.write()
     if not quiet:
         _say(choice)

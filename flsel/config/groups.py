@@ -119,7 +119,7 @@ class EvaluationConfig:
     Attributes:
         every: Communication rounds between evaluations; the last round is always evaluated.
         batch_size: Examples per forward pass; null takes the fastest: on a CPU 128 for a model with
-            convolutions and 256 for others, on a GPU 2048.
+            convolutions, up to 1024 for one of narrow linear layers and 256 for others, on a GPU 2048.
         per_client: Also measure the model on every client's training data (mean, worst 10 %, variance): the
             columns ``client_train/*``. Also on its own test data where the data set says whose these are
             (LEAF, ``owner`` of a test set): ``client_test/*``.

@@ -146,8 +146,8 @@ class Evaluator:
     def _together(self, models: Params) -> Tensor:
         """Return the losses of a stack of models on the server's holdout by vmap."""
         assert self._server is not None
-        program, size, held = self._program, self._program.at_once, self._server
-        device = program.task.device
+        program, held = self._program, self._server
+        device, size = program.device, min(program.at_once, len(held))
 
         def loss(model: Params, inputs: Tree, labels: Tensor) -> Tensor:
             logits = call(partial(called, program.model, model), inputs, program.model)
@@ -267,7 +267,7 @@ class Evaluator:
         Returns:
             Mean loss and accuracy; NaN for what the task does not have.
         """
-        program, device = self._program, self._program.task.device
+        program, device = self._program, self._program.device
         scores = self._scores if scored else None
         if scores is not None:
             scores.reset()

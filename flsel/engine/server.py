@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -25,6 +27,7 @@ from flsel.metrics import CLIENT_LOG, SCORE, Better, Cost, Ledger, Score, names,
 from flsel.params import Params, whole
 from flsel.selector import Selector
 
+_KEPT_TABLE = 2**20  # Counts of the clients' labels that are kept for the entropy of cohorts.
 _LEDGER, _PHASES, _KNOWN = names("ledger"), names("seconds"), names("test")
 
 
@@ -338,12 +341,19 @@ class Server:
             "selection/variance": float(counts.var(correction=0)),
             "selection/distinct": float((counts > 0).sum()),
         }
-        if len(cohort):
-            counts = self.federation.data.population.label_counts(cohort.tolist())
-            metrics["cohort/entropy"] = cohort_entropy(counts.numpy(), range(len(cohort)))
-        else:
-            metrics["cohort/entropy"] = float("nan")
+        metrics["cohort/entropy"] = self._entropy(cohort) if len(cohort) else float("nan")
         return metrics
+
+    def _entropy(self, cohort: Tensor) -> float:
+        population = self.federation.data.population
+        if population.has_large_table or len(population) * population.num_classes > _KEPT_TABLE:
+            return cohort_entropy(population.label_counts(cohort.tolist()).numpy(), range(len(cohort)))
+        return cohort_entropy(self._label_counts, cohort.numpy())
+
+    @cached_property
+    def _label_counts(self) -> np.ndarray:
+        """Examples per client and label, ``[N, C]``."""
+        return self.federation.data.population.label_counts().numpy()
 
 
 def _columns(logs: Sequence[str]) -> list[str]:

@@ -19,8 +19,12 @@ from flsel.local.agreement import Question
 from flsel.local.plain import mixes
 from flsel.local.program import Program
 from flsel.local.tasks import averages_examples, convolves
+from flsel.local.torch_internals import own_parameters
 from flsel.local.visit import Visit, alike
 from flsel.params import Params, called
+
+_MOST = 2048
+_CACHED = 2**16  # Numbers between two layers that stay in a CPU's cache.
 
 
 def losses(visits: Sequence[Visit], *, plain: bool = False) -> Tensor:
@@ -99,17 +103,22 @@ def is_plain(question: Question, program: Program) -> bool:
         return False
     if question == "losses":
         return not program.by_logits
-    return question == "evaluation" or program.task.device.type == "cpu"
+    return question == "evaluation" or program.device.type == "cpu"
 
 
 def examples_at_once(task: nn.Module) -> int:
     """Return how many examples a forward pass of an evaluation takes best, as benchmarks/results.md measured.
 
-    On a CPU what a layer makes of more examples leaves the cache before the next layer reads it.
+    On a CPU what a layer makes of more examples leaves the cache before the next layer reads it. A model of
+    narrow linear layers takes more, since calls of torch cost more than its arithmetic.
     """
     if next(task.parameters()).device.type != "cpu":
-        return 2048
-    return 128 if convolves(task) else 256
+        return _MOST
+    if convolves(task):
+        return 128
+    layers = [layer for layer in task.modules() if own_parameters(layer)]
+    widths = [max(m.in_features, m.out_features) for m in layers if isinstance(m, nn.Linear)]
+    return min(max(_CACHED // max(widths), 256), _MOST) if len(widths) == len(layers) else 256
 
 
 def pooled(
@@ -279,7 +288,7 @@ def gradients_at_once(program: Program, clients: Sequence[int]) -> Params:
         return {}
     shards = [program.population.shards[client] for client in clients]
     weights = torch.tensor([1 / max(len(shard), 1) for shard in shards], dtype=torch.float64)
-    blank = torch.tensor([0.0 if len(shard) else math.nan for shard in shards]).to(program.task.device)
+    blank = torch.tensor([0.0 if len(shard) else math.nan for shard in shards]).to(program.device)
     out = {
         name: blank.to(param.dtype).view(-1, *[1] * param.ndim).repeat(1, *param.shape)
         for name, param in program.trainable().items()
@@ -305,7 +314,7 @@ def _stackable(program: Program) -> bool:
     if not averages_examples(task):
         return False
     recurrent = any(isinstance(module, nn.RNNBase) for module in task.modules())
-    return not recurrent and not mixes(program.fabric) and _pays(task.device)
+    return not recurrent and not mixes(program.fabric) and _pays(program.device)
 
 
 def _pays(device: torch.device) -> bool:
@@ -335,7 +344,7 @@ def _pack(program: Program, pieces: list[Tensor], weights: Tensor) -> Params:
     share = torch.where(positions >= 0, weights[:, None], 0.0)
     x, y = program.batch(positions.clamp(min=0))
     live = program.trainable()
-    device = program.task.device
+    device = program.device
 
     def loss(params: Params, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
         logits = called(program.model, params, x)

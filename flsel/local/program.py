@@ -250,14 +250,14 @@ class Program:
     @contextmanager
     def drawing(self, purpose: str, *index: int) -> Iterator[None]:
         """Let users' code draw from global generators what the run's seed, a purpose and indices say."""
-        device = self.task.device
+        device = self.device
         with repeatable(None, [device] if device.type == "cuda" else []):
             self.seed_draws(purpose, *index)
             yield
 
     def seed_draws(self, purpose: str, *index: int) -> None:
         """Seed the generators again within :meth:`drawing`, for a part with indices of its own."""
-        seed_layers(self.task.device, torch_seed(self.seed, purpose, *index))
+        seed_layers(self.device, torch_seed(self.seed, purpose, *index))
 
     def opponents(self, starts: Params, clients: int | Tensor) -> tuple[Params, ...]:
         """Return the frozen models that the objective's contrast compares with, see :meth:`Objective.models`.
@@ -288,7 +288,7 @@ class Program:
             return {}
         steps = self.spec.num_steps(len(self.population.shards[client]))
         rng = generator(self.seed, "objective", turn, client)
-        device, dtype = self.task.device, next(iter(self.trainable().values())).dtype
+        device, dtype = self.device, next(iter(self.trainable().values())).dtype
         return {
             name: table.to(device, dtype if table.is_floating_point() else None)
             for name, table in self.objective.draw(steps, self.spec.size, round, rng).items()

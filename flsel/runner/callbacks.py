@@ -89,7 +89,7 @@ class RoundTrainer:
         current_epoch: The communication round that is being run, or was run last.
         global_step: Communication rounds completed.
         max_epochs: Communication rounds of the run.
-        callback_metrics: The last evaluation, by name, as tensors.
+        metrics: The last evaluation, by name.
         should_stop: Set it, and the run ends after this round.
         sanity_checking: True while the initial model is measured.
         check_val_every_n_epoch: Communication rounds between evaluations.
@@ -114,7 +114,7 @@ class RoundTrainer:
         self.callbacks = list(callbacks)
         self.default_root_dir = str(folder)
         self.loggers: list[Any] = []
-        self.callback_metrics: dict[str, Tensor] = {}
+        self.metrics: Mapping[str, float] = {}
         self.should_stop = False
         self.sanity_checking = False
         self.current_epoch = 0
@@ -143,9 +143,10 @@ class RoundTrainer:
         """The first tracker's Lightning logger, or None."""
         return self.loggers[0] if self.loggers else None
 
-    def took(self, metrics: Mapping[str, float]) -> None:
-        """Take the metrics of an evaluation."""
-        self.callback_metrics = {name: torch.tensor(value) for name, value in metrics.items()}
+    @property
+    def callback_metrics(self) -> dict[str, Tensor]:
+        """The last evaluation, by name, as tensors."""
+        return {name: torch.tensor(value) for name, value in self.metrics.items()}
 
 
 class _OneProcess:
@@ -191,7 +192,7 @@ class Callbacks:
             UserError: If one adds what is no number, or changes what flsel measured.
         """
         shared: dict[str, Any] = dict(metrics)
-        self.trainer.took(metrics)
+        self.trainer.metrics = metrics
         self.tell("on_evaluation", metrics=shared)
         names = [type(c).__name__ for c in self.trainer.callbacks if hasattr(c, "on_evaluation")]
         who = f"on_evaluation of {' or '.join(names)}"
@@ -202,7 +203,7 @@ class Callbacks:
                 )
         for name in [name for name in shared if name not in metrics]:
             shared[name] = _number(who, name, shared[name])
-        self.trainer.took(shared)
+        self.trainer.metrics = shared
         return shared
 
     def state_dict(self) -> dict[str, Any]:

@@ -67,6 +67,11 @@ class _Lines:
         self._bytes += len(data)
         self._hash.update(data)
 
+    @property
+    def grows(self) -> bool:
+        """Whether it has lines, and this process alone has written to it since :meth:`rewind`."""
+        return self._ours and self._count > 0
+
     def mark(self) -> Mark:
         """Return how far it has grown; it is for the caller to make that survive a power loss."""
         return Mark(self._count, self._bytes, self._hash.hexdigest())
@@ -163,6 +168,7 @@ class MetricsCsv:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.lines = _Lines(self.path)
+        self._columns: list[str] = []
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add one row and hand it to the operating system.
@@ -197,7 +203,9 @@ class MetricsCsv:
         Raises:
             UserError: If the header is damaged.
         """
-        return [current_name(name) for name in self._cells(1, next(iter(self.lines), b""))]
+        if not self.lines.grows or not self._columns:
+            self._columns = [current_name(name) for name in self._cells(1, next(iter(self.lines), b""))]
+        return list(self._columns)
 
     def _parse(self, columns: list[str], number: int, line: bytes) -> dict[str, float]:
         with suppress(ValueError, KeyError):
