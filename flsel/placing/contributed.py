@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,16 @@ from flsel.errors import UserError, users_code
 from flsel.files.shipped import brought_along
 from flsel.placing.placement import SeedMean, distinct_scenarios, place_runs
 from flsel.placing.placement_report import FORMAT, all_table, points, ratio
-from flsel.placing.shipped_atlas import BASE, ShippedAtlas, atlas_names, measurements, read_atlas
+from flsel.placing.shipped_atlas import (
+    BASE,
+    Measurements,
+    ShippedAtlas,
+    atlas_names,
+    measurements,
+    read_atlas,
+)
 
+CONTRIBUTED = "contributed"
 _MEANS = ("points", "worst", "rounds", "bytes")
 
 
@@ -62,7 +71,31 @@ def _read(path: Path) -> dict[str, Any]:
         points = 100 * float((found.of("accuracy", name) - base)[kept].mean())
         if paired and not math.isclose(points, gain.value, abs_tol=1e-3):
             raise UserError(f"{path} says {gain.value:+.4f} points for {name}, and its rows {points:+.4f}.")
-    return plain | {"file": path.name}
+    return plain | {"file": path.name, "measured": found}
+
+
+def with_contributions(atlas: ShippedAtlas, seeds: int, folder: Path | None = None) -> ShippedAtlas:
+    """Return an atlas with the paired contributions of enough seeds among its selectors.
+
+    Args:
+        atlas: The atlas.
+        seeds: Seeds that are compared.
+        folder: As for :func:`contributions`.
+
+    Raises:
+        UserError: If a contributed file is damaged.
+    """
+    names, values = list(atlas.measured.selectors), {name: [v] for name, v in atlas.measured.values.items()}
+    for plain in contributions(folder):
+        if plain["atlas"] != atlas.name or not plain["paired"] or plain["seeds"] < seeds:
+            continue
+        found: Measurements = plain["measured"]
+        names += [f"{name} ({CONTRIBUTED} in {plain['file']})" for name in found.selectors]
+        for measure, parts in values.items():
+            missing = ((0, 0), (0, atlas.most_seeds - plain["seeds"]), (0, 0))
+            parts.append(np.pad(found.values[measure], missing, constant_values=np.nan))
+    joined = {name: np.concatenate(parts, axis=2) for name, parts in values.items()}
+    return replace(atlas, measured=Measurements(tuple(names), joined))
 
 
 def _mean(entry: dict[str, Any], key: str) -> SeedMean:

@@ -88,12 +88,12 @@ class Placement:
         return SeedMean.over_seeds(self.gains(selector, measure)[self.family(family)].mean(axis=0))
 
     def best(self, family: str) -> str:
-        """Return the committed selector with the largest mean in a family."""
+        """Return the committed or contributed selector with the largest mean in a family."""
         others = [name for name in self.measured.selectors if name not in self.placed]
         return max(others, key=lambda name: self.mean_gain(name, family).value)
 
     def to_best(self, selector: str, family: str) -> SeedMean:
-        """Return the mean difference to the best committed selector of a family."""
+        """Return the mean difference to the best of a family (:meth:`best`)."""
         chosen = self.family(family)
         apart = self.gains(selector)[chosen] - self.gains(self.best(family))[chosen]
         return SeedMean.over_seeds(apart.mean(axis=0))

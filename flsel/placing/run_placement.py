@@ -19,6 +19,7 @@ from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.execution.executor import Executor, Sources
 from flsel.files import home, naming
+from flsel.placing.contributed import with_contributions
 from flsel.placing.place_config import PlaceConfig
 from flsel.placing.placement import Placement, place_runs
 from flsel.placing.shipped_atlas import BASE, ShippedAtlas, read_atlas
@@ -51,7 +52,7 @@ def run_placement(
         UserError: If something does not fit, or the folder holds another placement.
         Interrupted: If a signal stopped it; the same command continues it.
     """
-    atlas = read_atlas(wanted.atlas)
+    atlas = with_contributions(read_atlas(wanted.atlas), wanted.seeds)
     variants = _variants(selectors, wanted, more, atlas)
     grid = atlas.grid(variants, wanted.seeds)
     shown = re.sub(r"[^\w.=+-]+", "_", f"{'-'.join(v.name for v in variants)}-{atlas.name}")[-80:]

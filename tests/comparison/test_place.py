@@ -20,7 +20,7 @@ from flsel.comparison.judging.settings import Judging
 from flsel.errors import UserError
 from flsel.execution.in_process import InProcess
 from flsel.placing import run_placement as running
-from flsel.placing.contributed import atlas_table, contributions
+from flsel.placing.contributed import atlas_table, contributions, with_contributions
 from flsel.placing.place_config import PlaceConfig
 from flsel.placing.placement import Placement, place_runs
 from flsel.placing.placement_report import (
@@ -181,6 +181,13 @@ def test_two_files_can_be_contributed(atlas, tmp_path):
     assert line[1] == "+1.0 [+1.0, +1.0]"
     assert line[-1] == "Mine-synthetic.json, 5 seeds"
     assert len(body) == 12
+    more = with_contributions(atlas, 5, kept)
+    again = place_runs(more, runs_like(atlas, BASE, "Yours", 0.005), (), (tmp_path, ()))
+    assert "Mine (contributed in Mine-synthetic.json)" in [line[0] for line in all_table(again)[1]]
+    assert again.rank("Yours") == placed(atlas, tmp_path / "alone", 0.005).rank("Mine") + 1
+    assert (
+        with_contributions(read_atlas("sizes"), 5, kept).measured.selectors[-1] != more.measured.selectors[-1]
+    )
     damaged_contributions_are_refused(kept / "Mine-synthetic.json")
 
 
