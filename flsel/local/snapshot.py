@@ -14,10 +14,9 @@ import random
 import warnings
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
-from operator import is_
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -28,21 +27,10 @@ from flsel.errors import UserError, say_once
 from flsel.local.torch_internals import own_buffers, writes_to
 
 _PLAIN = (bool, int, float, complex, str, bytes)
-_CONTAINERS = (list, deque, set, bytearray, array)
 _HOLDERS = (dict, list, tuple, deque)
 # Numbers of a tensor that is always kept a copy of.
 _SMALL = 2**16
 _ATTRIBUTE = "a tensor in an attribute"
-
-
-class Restorable(Protocol):
-    """Something mutable that is reached from a module."""
-
-    def changed(self) -> bool:
-        """Tell whether the object differs from its snapshot."""
-
-    def restore(self) -> object:
-        """Restore the object itself; the objects that it refers to have snapshots of their own."""
 
 
 @final
@@ -75,14 +63,11 @@ class ModuleSnapshot:
         objects = mutable_objects(
             [v for members, skip in own for n, v in members.items() if n not in skip], self._known
         )
-        spares = _iterators(objects)
-        self._parts: list[Restorable] = [
-            *(_Members(members, spares, skip) for members, skip in own),
-            *_parts_of(objects),
-        ]
+        self._parts = [*(_members(members, skip) for members, skip in own), *_parts_of(objects)]
         # Most of a layer's dictionaries are empty, and are looked at together.
-        self._empty = [part.members for part in self._parts if isinstance(part, _Members) and not part.names]
-        self._filled = [part for part in self._parts if not isinstance(part, _Members) or part.names]
+        empty = [part for part in self._parts if isinstance(part.value, dict) and not part.value]
+        self._empty = [part.value for part in empty]
+        self._filled = [part for part in self._parts if part not in empty]
         trained = {id(param) for param, flag in self._flags if flag}
         kept = [entry for key, entry in named.items() if key not in trained | self._sent]
         kept += [(_ATTRIBUTE, value) for value in _numbers_in(objects)]
@@ -103,7 +88,7 @@ class ModuleSnapshot:
     def changed(self) -> bool:
         """Tell whether something differs from the snapshot, apart from the values of sent tensors."""
         flags = any(param.requires_grad != flag for param, flag in self._flags)
-        parts: list[Restorable] = [*self._parts, *self._numbers.values()]
+        parts = [*self._parts, *self._numbers.values()]
         return flags or any(part.changed() for part in parts)
 
     @torch.no_grad()
@@ -144,12 +129,12 @@ class ModuleSnapshot:
         """List which layers are in training mode."""
         return [layer.training for layer in self._module.modules()]
 
-    def of_optimizer(self, optimizer: Optimizer) -> list[Restorable]:
+    def of_optimizer(self, optimizer: Optimizer) -> list[_Part | _Numbers]:
         """Take a snapshot of what an optimizer keeps beside the state and the groups of its parameters."""
         skip, own = ("state", "param_groups"), vars(optimizer)
         objects = mutable_objects([own[name] for name in own if name not in skip], [optimizer, *self._known])
         numbers = [_Numbers(_ATTRIBUTE, value) for value in _numbers_in(objects)]
-        return [_Members(own, _iterators(objects), skip), *_parts_of(objects), *numbers]
+        return [_members(own, skip), *_parts_of(objects), *numbers]
 
     def check_frozen(self, model: nn.Module) -> None:
         """Refuse a module that has begun to train a frozen parameter.
@@ -185,8 +170,8 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
         kept.restore()
 
 
-def mutable_objects(values: list[Any], known: list[Any]) -> list[tuple[Any, Any]]:
-    """List the mutable objects that ``copy.deepcopy`` reaches from some values, each with its copy.
+def mutable_objects(values: list[Any], known: list[Any]) -> list[Any]:
+    """List the mutable objects that ``copy.deepcopy`` reaches from some values.
 
     What cannot be copied (locks, generators) is left out; of a container of such, the other members count.
 
@@ -195,7 +180,7 @@ def mutable_objects(values: list[Any], known: list[Any]) -> list[tuple[Any, Any]
         known: What is not to be looked into.
     """
     memo: dict[int, Any] = {id(value): value for value in known}
-    more: list[tuple[Any, Any]] = []
+    more: list[Any] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Python's iterators, which Python 3.14 does not copy
         whole = dict(memo)
@@ -203,15 +188,12 @@ def mutable_objects(values: list[Any], known: list[Any]) -> list[tuple[Any, Any]
             left = [value for value in values if not _try_copy(value, dict(memo))]
             whole = memo | {id(value): value for value in left}
             _try_copy(values, whole)
-            more = [(value, value) for value in left if isinstance(value, (Tensor, dict, list, deque))]
+            more = [value for value in left if isinstance(value, (Tensor, dict, list, deque))]
             within = [list(v.values() if isinstance(v, dict) else v) for v in left if isinstance(v, _HOLDERS)]
-            more += (
-                mutable_objects([member for members in within for member in members], [*known, *left])
-                if within
-                else []
-            )
+            members = [member for members in within for member in members]
+            more += mutable_objects(members, [*known, *left]) if members else []
     # Where deepcopy keeps alive what it has copied, so that an id stays an object's.
-    return [(value, whole[id(value)]) for value in whole.get(id(whole), []) if id(value) in whole] + more
+    return [value for value in whole.get(id(whole), []) if id(value) in whole] + more
 
 
 def _try_copy(value: Any, memo: dict[int, Any]) -> bool:
@@ -233,9 +215,9 @@ def _skipped(layer: nn.Module) -> set[str]:
     return {"training", *computed}
 
 
-def _numbers_in(objects: list[tuple[Any, Any]]) -> list[Any]:
+def _numbers_in(objects: list[Any]) -> list[Any]:
     """List tensors and arrays, but for what was computed from parameters."""
-    numbers = [value for value, _ in objects if isinstance(value, (Tensor, np.ndarray))]
+    numbers = [value for value in objects if isinstance(value, (Tensor, np.ndarray))]
     return [value for value in numbers if isinstance(value, np.ndarray) or value.grad_fn is None]
 
 
@@ -253,30 +235,29 @@ def _spans(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
     return [(memory.data_ptr(), memory.data_ptr() + memory.nbytes()) for memory in memories]
 
 
-def _parts_of(objects: list[tuple[Any, Any]]) -> list[Restorable]:
+def _parts_of(objects: list[Any]) -> list[_Part]:
     """Return the parts that stand for objects, but for tensors and arrays."""
-    parts: list[Restorable] = []
-    spares = _iterators(objects)
-    for value, spare in objects:
-        if isinstance(value, (Tensor, np.ndarray)) or id(value) in spares:
+    parts: list[_Part] = []
+    for value in objects:
+        if isinstance(value, (Tensor, np.ndarray)) or _is_iterator(value):
             continue
         if isinstance(value, dict):
-            parts.append(_Members(value, spares))
-        elif isinstance(value, _CONTAINERS):
-            parts.append(_Listed(value, spares))
+            parts.append(_members(value))
+        elif isinstance(value, (list, deque, set, bytearray, array)):
+            parts.append(_Part(value, copy.copy, _write_items))
         elif hasattr(type(value), "__setstate__") and _is_compiled(value):
-            parts.append(_State(value, spare))
+            parts.append(_Part(value, pickle.dumps, _write_state))
         else:
             if hasattr(value, "__dict__"):
-                parts.append(_Members(vars(value), spares))
+                parts.append(_members(vars(value)))
             if any("__slots__" in vars(made) for made in type(value).__mro__):
-                parts.append(_Slots(value))
+                parts.append(_Part(value, _read_slots, _write_slots))
     return parts
 
 
-def _iterators(objects: list[tuple[Any, Any]]) -> dict[int, Any]:
-    """Return copies of Python's own iterators by the iterators' ids."""
-    return {id(v): spare for v, spare in objects if isinstance(v, Iterator) and not hasattr(v, "__dict__")}
+def _is_iterator(value: Any) -> bool:
+    """Tell whether a value is one of Python's own iterators, of which nothing tells how far they are."""
+    return isinstance(value, Iterator) and not hasattr(value, "__dict__") and _try_copy(value, {})
 
 
 def _is_compiled(value: Any) -> bool:
@@ -284,113 +265,76 @@ def _is_compiled(value: Any) -> bool:
     return isinstance(value, random.Random) or not hasattr(value, "__dict__")
 
 
-class _Members:
-    """A dictionary, or an object by its attributes.
+class _Part:
+    """A mutable object: what it held first, by what reads it, and what writes that again.
 
-    Args:
-        members: It, by name.
-        spares: Copies of iterators by their ids: nothing tells how far one is, so each visit gets a new copy.
-        skip: Names that are left alone.
-
-    Attributes:
-        members: As given.
-        names: What it held first.
+    Iterators that it holds are replaced by copies in each restore.
     """
 
-    def __init__(
-        self, members: MutableMapping[Any, Any], spares: Mapping[int, Any], skip: Collection[str] = ()
-    ) -> None:
-        self.members, self._skip = members, skip
-        self.names = list(members)
-        self._kept = {name: value for name, value in members.items() if name not in skip}
-        self._spares = {n: spares[id(value)] for n, value in self._kept.items() if id(value) in spares}
+    def __init__(self, value: Any, read: Callable[[Any], Any], write: Callable[[Any, Any], None]) -> None:
+        self.value, self._read, self._write = value, read, write
+        self._kept = read(value)
+        members = [*self._kept.values()] if isinstance(self._kept, dict) else self._kept
+        self._turns = not isinstance(self._kept, bytes) and any(map(_is_iterator, members))
+        self._kept = self._fresh()
+
+    def _fresh(self) -> Any:
+        """Return what the object held first, with iterators of its own."""
+        if not self._turns:
+            return self._kept
+        if isinstance(self._kept, dict):
+            return {name: _copied(value) for name, value in self._kept.items()}
+        return [*map(_copied, self._kept)]
 
     def changed(self) -> bool:
-        members, kept = self.members, self._kept
-        if self._spares:
-            return True
-        same = len(members) == len(self.names) and all(map(is_, members, self.names))
-        # A layer's mode differs at each evaluation, so its other attributes are looked at one by one.
-        values: Iterable[Any] = map(members.__getitem__, kept) if self._skip else members.values()
-        if same and all(map(is_, values, kept.values())):
-            return False
-        now = {name: value for name, value in members.items() if name not in self._skip}
-        return not _alike(list(now), list(self._kept)) or not _alike(now.values(), self._kept.values())
+        return self._turns or not _alike(self._read(self.value), self._kept)
 
     def restore(self) -> None:
-        kept, members = self._kept, self.members
-        for name in [name for name in members if name not in kept and name not in self._skip]:
-            del members[name]
-        if not all(map(is_, members, kept)) and not self._skip:
-            members.clear()  # it is in another order
-        for name, value in kept.items():
-            if name in self._spares:
-                members[name] = copy.deepcopy(self._spares[name])
-            elif name not in members or members[name] is not value:
-                members[name] = value
+        self._write(self.value, self._fresh())
 
 
-class _Slots:
-    """Attributes of an object that are no part of its dictionary."""
-
-    def __init__(self, value: Any) -> None:
-        slots = [vars(made).get("__slots__", ()) for made in type(value).__mro__]
-        names = [name for own in slots for name in ([own] if isinstance(own, str) else own)]
-        self._value, self._names = value, [name for name in names if not name.startswith("__")]
-        self._kept = self._now()
-
-    def _now(self) -> dict[str, Any]:
-        return {name: getattr(self._value, name) for name in self._names if hasattr(self._value, name)}
-
-    def changed(self) -> bool:
-        now = self._now()
-        return now.keys() != self._kept.keys() or not _alike(now.values(), self._kept.values())
-
-    def restore(self) -> None:
-        for name in self._now().keys() - self._kept.keys():
-            object.__delattr__(self._value, name)
-        for name, value in self._kept.items():
-            object.__setattr__(self._value, name, value)
+def _copied(value: Any) -> Any:
+    return copy.deepcopy(value) if _is_iterator(value) else value
 
 
-class _Listed:
-    """A list, a queue, a set, or an array of bytes or numbers."""
+def _members(members: MutableMapping[Any, Any], skip: Collection[str] = ()) -> _Part:
+    """Return the part of a dictionary, or of an object's, without the names that are left alone."""
 
-    def __init__(self, value: Any, spares: Mapping[int, Any]) -> None:
-        self._value, self._kept = value, copy.copy(value)
-        self._spares = {place: spares[id(v)] for place, v in enumerate(value) if id(v) in spares}
+    def read(members: MutableMapping[Any, Any]) -> dict[Any, Any]:
+        return {name: value for name, value in members.items() if name not in skip}
 
-    def changed(self) -> bool:
-        if isinstance(self._value, (list, deque)):
-            return bool(self._spares) or not _alike(self._value, self._kept)
-        return bool(self._value != self._kept)
+    def write(members: MutableMapping[Any, Any], kept: dict[Any, Any]) -> None:
+        left = {name: members[name] for name in skip if name in members}
+        members.clear()
+        members.update(left | kept)
 
-    def restore(self) -> None:
-        fresh = copy.deepcopy(self._spares)
-        members = [fresh.get(place, member) for place, member in enumerate(self._kept)]
-        if isinstance(self._value, (bytearray, array)):
-            self._value[:] = self._kept
-            return
-        self._value.clear()
-        (self._value.update if isinstance(self._value, set) else self._value.extend)(members)
+    return _Part(members, read if skip else dict, write)
 
 
-class _State:
-    """An object that takes its state back by ``__setstate__``, such as a random generator.
+def _write_items(value: Any, kept: Any) -> None:
+    if isinstance(value, (deque, set)):
+        value.clear()
+        (value.update if isinstance(value, set) else value.extend)(kept)
+    else:
+        value[:] = kept
 
-    Args:
-        value: The object.
-        spare: A copy of it.
-    """
 
-    def __init__(self, value: Any, spare: Any) -> None:
-        self._value, self._spare, self._bytes = value, spare, pickle.dumps(spare)
+def _write_state(value: Any, kept: bytes) -> None:
+    value.__setstate__(pickle.loads(kept).__reduce_ex__(4)[2])
 
-    def changed(self) -> bool:
-        return pickle.dumps(self._value) != self._bytes
 
-    def restore(self) -> None:
-        self._value.__setstate__(copy.deepcopy(self._spare).__reduce_ex__(4)[2])
+def _read_slots(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object that are no part of its dictionary."""
+    slots = [vars(made).get("__slots__", ()) for made in type(value).__mro__]
+    names = [name for own in slots for name in ([own] if isinstance(own, str) else own)]
+    return {name: getattr(value, name) for name in names if name[:2] != "__" and hasattr(value, name)}
+
+
+def _write_slots(value: Any, kept: dict[str, Any]) -> None:
+    for name in _read_slots(value).keys() - kept.keys():
+        object.__delattr__(value, name)
+    for name, member in kept.items():
+        object.__setattr__(value, name, member)
 
 
 class _Numbers:
@@ -470,11 +414,13 @@ def equal(one: Any, other: Any) -> bool:
     return bool(nan.any()) and one.shape == other.shape and bool((one.eq(other) | nan & other.isnan()).all())
 
 
-def _alike(one: Collection[Any], other: Collection[Any]) -> bool:
-    """Compare members by identity, numbers and texts by value."""
-    if len(one) != len(other):
-        return False
-    return all(map(is_, one, other)) or all(
+def _alike(one: Any, other: Any) -> bool:
+    """Compare members in their order, by identity, numbers and texts by value."""
+    if isinstance(one, (bytes, set, bytearray, array)):
+        return bool(one == other)
+    if isinstance(one, dict):
+        return _alike(list(one), list(other)) and _alike(list(one.values()), list(other.values()))
+    return len(one) == len(other) and all(
         a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and a == b)
         for a, b in zip(one, other, strict=True)
     )

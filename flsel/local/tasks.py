@@ -246,7 +246,7 @@ def _check_copies(optimizer: Optimizer, task: Task, source: str) -> None:
     ]
     own += [held for hook in hooks for held in inspect.getclosurevars(hook).nonlocals.values()]
     objects = mutable_objects(own, known)
-    for tensor in [value for value, _ in objects if isinstance(value, Tensor)]:
+    for tensor in [value for value in objects if isinstance(value, Tensor)]:
         for param in task.parameters():
             alike = tensor.shape == param.shape and tensor.dtype == param.dtype
             if alike and torch.equal(tensor, param) and bool((param != param.flatten()[0]).any()):
