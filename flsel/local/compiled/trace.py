@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -133,8 +133,7 @@ def trace(program: Program, example: Example) -> Traced:
     """
     visit = visit_inputs(program, example)
     labels = example.labels
-    names = _used(program, example)
-    step = _Flat(program, example, names, len(visit), len(labels))
+    step = _Flat(program, example, len(visit), len(labels))
     inputs = [*example.params.values(), *visit, *labels, *tensors(example.x)]
     _import_all()
     with undisturbed(program.task), watched(program.kept), out_of_place(program.task):
@@ -147,7 +146,7 @@ def trace(program: Program, example: Example) -> Traced:
     (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{at}")
     convolves = any(node.target is CONVOLVE for node in graph.graph.nodes)
     drops = bool(keys.users)
-    return Traced(graph, names, count, len(visit), len(labels), inputs, drops, convolves, step.kinds)
+    return Traced(graph, step.names, count, len(visit), len(labels), inputs, drops, convolves, step.kinds)
 
 
 @cache
@@ -157,11 +156,17 @@ def _import_all() -> None:
 
 
 class _Flat:
-    """The step as a function of flat tensors."""
+    """The step as a function of flat tensors.
 
-    def __init__(self, program: Program, example: Example, names: list[str], visit: int, labels: int) -> None:
-        self._program, self._example, self._names = program, example, names
+    Attributes:
+        names: Parameters that the loss depends on, once it was called: an optimizer leaves the others alone.
+        kinds: How it logs values, once it was called.
+    """
+
+    def __init__(self, program: Program, example: Example, visit: int, labels: int) -> None:
+        self._program, self._example = program, example
         self._visit, self._labels = visit, labels
+        self.names: list[str] = []
         self.kinds: list[LogKind] = []
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -180,7 +185,8 @@ class _Flat:
             starts = dict(zip(example.starts, _take(visit, len(example.starts)), strict=True))
             (clients,) = visit
         loss = client_loss(program, example, self.kinds)
-        grads, logged = _gradients(loss, example, params, self._names, models, (todo, labels))
+        grads, logged = _gradients(loss, example, params, models, (todo, labels))
+        self.names = list(grads)
         if overrides(program.objective, "correct"):
             return *_corrected(program.objective, grads, params, starts, clients), *logged
         return *grads.values(), *logged
@@ -211,10 +217,14 @@ def _gradients(
     loss: Callable[..., tuple[Tensor, tuple[Tensor, ...]]],
     example: Example,
     params: Params,
-    names: Sequence[str],
     models: tuple[Params, ...],
     batch: tuple[list[Tensor], list[Tensor]],
 ) -> tuple[Params, tuple[Tensor, ...]]:
+    """Return the gradients of the parameters that the loss depends on, and what the step logs.
+
+    Raises:
+        Refused: If it depends on none.
+    """
     x, labels = batch
     live = {name: value.detach() for name, value in params.items()}
     for param in live.values():
@@ -229,8 +239,11 @@ def _gradients(
         else:
             single = tuple({name: value[0] for name, value in model.items()} for model in models)
             total, logged = loss(live, single, x, *labels)
-    grads = torch.autograd.grad(total, [live[name] for name in names])
-    return dict(zip(names, grads, strict=True)), logged
+    grads = torch.autograd.grad(total, list(live.values()), allow_unused=True)
+    used = {name: grad for name, grad in zip(live, grads, strict=True) if grad is not None}
+    if not used:
+        raise Refused("its loss reaches no parameter by its name (keep them in an nn.ParameterList)")
+    return used, logged
 
 
 def client_loss(
@@ -312,24 +325,3 @@ class _Step(nn.Module):
         loss: Tensor = (scores * (own * -weights[:, None])).sum()
         return loss
 
-
-def _used(program: Program, example: Example) -> list[str]:
-    """Name the parameters that the loss depends on: an optimizer leaves the others alone.
-
-    Raises:
-        Refused: If the step does more than compute a loss: a graph keeps what it was traced with.
-    """
-
-    def first(value: Tensor) -> Tensor:
-        return value[0] if example.stacked else value
-
-    live = {name: first(value).detach().requires_grad_() for name, value in example.params.items()}
-    models = tuple({name: value[0] for name, value in model.items()} for model in example.models)
-    rest, inputs = (list(map(first, values)) for values in (example.labels, tensors(example.x)))
-    with watched(program.kept), undisturbed(program.task), torch.enable_grad():
-        loss, _ = client_loss(program, example, [])(live, models, inputs, *rest)
-        grads = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
-    used = [name for name, value in zip(live, grads, strict=True) if value is not None]
-    if not used:
-        raise Refused("its loss reaches no parameter by its name (keep them in an nn.ParameterList)")
-    return used
