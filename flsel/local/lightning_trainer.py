@@ -17,7 +17,6 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule, Tr
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Dataset
 
 from flsel.arguments import Range
 from flsel.data.population import Examples
@@ -246,13 +245,13 @@ def validate(
         whole_module(program.task) as module,
         _noting(module, ways),
     ):
-        loader = _loader(functools.partial(_normalised, program, examples), where)
+        batches = _Given(functools.partial(_normalised, program, examples), where)
         steps = own_measures(module)
         for step in steps if test else steps[:1]:
             trainer = flags.make()
             run = trainer.validate if step == "validation_step" else trainer.test
             with _hooked(program, module, trainer):
-                run(module, dataloaders=loader, verbose=False)
+                run(module, dataloaders=batches, verbose=False)
             values |= {name: float(value) for name, value in trainer.callback_metrics.items()}
         program.task.to(device)
     return values, {name: ways.get(name) for name in values}
@@ -341,42 +340,21 @@ class _Passes(LightningDataModule):
         """Return the batches of the Trainer's epoch."""
         assert self.trainer is not None
         first = self.trainer.current_epoch * self._length
-        return _Given(replace(self._feed, first=first, stop=first + self._length))
+        feed = replace(self._feed, first=first, stop=first + self._length)
+        return _Given(feed.program.as_given, feed)
 
 
 class _Given:
-    """The batches of a feed as a step takes them."""
+    """Batches as a step takes them, made from some other form of theirs."""
 
-    def __init__(self, feed: VisitBatches) -> None:
-        self._feed = feed
+    def __init__(self, make: Callable[[Any], Any], forms: VisitBatches | list[Tensor]) -> None:
+        self._make, self._forms = make, forms
 
     def __len__(self) -> int:
-        return len(self._feed)
+        return len(self._forms)
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._feed.program.as_given, self._feed)
-
-
-class _Batches(Dataset[Any]):
-    """Makes whole batches from positions."""
-
-    def __init__(self, batch: Callable[[Tensor], Any]) -> None:
-        self._batch = batch
-
-    def __getitem__(self, where: Tensor) -> Any:
-        return self._batch(where)
-
-
-def _loader(batch: Callable[[Tensor], Any], where: list[Tensor]) -> DataLoader[Any]:
-    # A generator of its own: the loader would draw from torch's, on which random layers depend.
-    # And without torch's own conversion, which makes lists of tuples.
-    return DataLoader(
-        _Batches(batch), batch_size=None, sampler=where, generator=torch.Generator(), collate_fn=_unchanged
-    )
-
-
-def _unchanged(batch: Any) -> Any:
-    return batch
+        return map(self._make, self._forms)
 
 
 class _Corrections(Callback):
