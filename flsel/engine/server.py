@@ -228,17 +228,9 @@ class Server:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that survives a round."""
-        memory = self.federation.program.memory
-        kept = {} if memory is None else {"optimizer_memory": memory.state_dict()}
-        if self.federation.clock is not None:
-            kept["clock"] = self.elapsed.state_dict()
+        kept = {name: part.state_dict() for name, part in self._parts().items()}
         if self.flights is not None:
             kept["flights"] = self.flights.state_dict()
-        personal = self.federation.program.personal
-        if personal is not None:
-            kept["personal"] = personal.state_dict()
-        if self.federation.steps is not None:
-            kept["updates"] = self.federation.steps.state_dict()
         with without_compiler():
             optimizer = self.optimizer.state_dict()
         return {
@@ -249,11 +241,8 @@ class Server:
             "total_read": self.total_read,
             "model": {name: value.data for name, value in self.params.items()},
             "server_optimizer": optimizer,
-            "selector": self.selector.state_dict(),
-            "objective": self.objective.state_dict(),
             "counts": self.counts,
             "ledger": dict(self.ledger),
-            "agreement": self.federation.program.agreement.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -265,33 +254,37 @@ class Server:
         shapes = {name: value.shape for name, value in self.params.items()}
         if {name: value.shape for name, value in state["model"].items()} != shapes:
             raise ValueError("the model's parameters have other names or shapes")
-        self.selector.load_state_dict(state["selector"])
-        self.objective.load_state_dict(state["objective"])
-        memory = self.federation.program.memory
-        if memory is not None:
-            memory.load_state_dict(state["optimizer_memory"])
-        if "agreement" in state:  # not in those of an older flsel
-            self.federation.program.agreement.load_state_dict(state["agreement"])
+        for name, part in self._parts().items():
+            if name in state or name != "agreement":  # which those of an older flsel do not have
+                part.load_state_dict(state[name])
         for name, value in state["model"].items():
             self.params[name].copy_(value)
         with without_compiler():
             self.optimizer.load_state_dict(state["server_optimizer"])
         self.counts = state["counts"]
         self.ledger = Ledger(state["ledger"])
-        if self.federation.clock is not None:
-            self.elapsed.load_state_dict(state["clock"])
         if self.flights is not None:
             self.flights.load_state_dict(state["flights"], next(iter(self.params.values())).device)
-        if self.federation.program.personal is not None:
-            self.federation.program.personal.load_state_dict(state["personal"])
-        if self.federation.steps is not None:
-            self.federation.steps.load_state_dict(state["updates"])
         self.round = state["round"]
         self.rounds_to_target = state["rounds_to_target"]
         if "score" in state:  # not in those of an older flsel
             self.score = Score(state["score"]["column"], state["score"]["better"])
             self.evaluator.directions |= state["score"]["directions"]
         self.total_read = state["total_read"]
+
+    def _parts(self) -> dict[str, Any]:
+        """Return by name what keeps state of its own, as far as the run has it."""
+        federation = self.federation
+        parts = {
+            "selector": self.selector,
+            "objective": self.objective,
+            "agreement": federation.program.agreement,
+            "optimizer_memory": federation.program.memory,
+            "clock": None if federation.clock is None else self.elapsed,
+            "personal": federation.program.personal,
+            "updates": federation.steps,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
 
     def _aggregated(self, job: OpenRound, ends: Params) -> RoundOutcome:
         if isinstance(job, RoundJob):
