@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
@@ -146,14 +146,9 @@ def _unread(self: Any, *values: Any) -> Any:
     raise Refused("it reads batch_idx (leave it unread)")
 
 
-_USES: Sequence[str] = (
-    "abs", "add", "and", "bool", "ceil", "divmod", "eq", "float", "floor", "floordiv", "format", "ge",
-    "getattr", "gt", "hash", "index", "int", "invert", "le", "lt", "mod", "mul", "ne", "neg", "or", "pow",
-    "radd", "rand", "repr", "rfloordiv", "rmod", "rmul", "ror", "round", "rpow", "rsub", "rtruediv", "str",
-    "sub", "truediv", "trunc", "xor",
-)  # fmt: skip
+_USES = {*vars(int), "__str__", "__getattr__"} - {"__new__", "__doc__", "__getattribute__"}
 # Stands for batch_idx, which a graph would keep as the number it was traced with.
-Unread: Any = type("Unread", (), {f"__{name}__": _unread for name in _USES})
+Unread: Any = type("Unread", (), dict.fromkeys(_USES, _unread))
 
 
 def weighs_examples(program: Program) -> bool:

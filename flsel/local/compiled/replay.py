@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -222,8 +221,8 @@ def _out_form(target: Any, device: torch.device) -> tuple[Callable[..., Any], st
     return None
 
 
-class StepRunner(ABC):
-    """Runs steps, each with its row of some tables.
+class HostRunner:
+    """Runs steps, and passes each of them the values that it reads, which is the least work on a CPU.
 
     Args:
         gather: Brings the inputs at given positions to where the step reads them.
@@ -232,8 +231,8 @@ class StepRunner(ABC):
 
     def __init__(self, gather: Gather, run: Run) -> None:
         self._gather, self._run = gather, run
+        self._next: Iterator[tuple[list[float], Tensor, tuple[Tensor, ...]]]
 
-    @abstractmethod
     def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
         """Prepare the next S steps.
 
@@ -242,19 +241,7 @@ class StepRunner(ABC):
             places: Positions of the steps' examples, int64 ``[S, n * size]``.
             terms: Values that do not depend on the parameters, each ``[S, ...]``.
         """
-
-    @abstractmethod
-    def advance(self, count: int) -> None:
-        """Take the next steps."""
-
-
-class HostRunner(StepRunner):
-    """Passes every step the values that it reads, which is the least work on a CPU."""
-
-    def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
-        """Prepare the next S steps (see :class:`StepRunner`)."""
         rows = zip(*(term.unbind(0) for term in terms), strict=True) if terms else iter([()] * len(numbers))
-        self._next: Iterator[tuple[list[float], Tensor, tuple[Tensor, ...]]]
         self._next = zip(numbers, places.unbind(0), rows, strict=True)
 
     def advance(self, count: int) -> None:
@@ -272,22 +259,22 @@ class HostRunner(StepRunner):
         self._run(*numbers, *terms)
 
 
-class TableRunner(StepRunner):
+class TableRunner:
     """Lets every step read its rows of tables on the device; a counter there has the number of the row.
 
     No step asks the host for anything, nor depends on where the host stands: on a GPU the work of one is
     recorded as a CUDA graph and replayed. Elsewhere the same work is done call by call.
 
     Args:
-        gather: As for :class:`StepRunner`.
-        run: As for :class:`StepRunner`; it reads :attr:`numbers` and the terms in fixed memory.
+        gather: As for :class:`HostRunner`.
+        run: Takes one step; it reads ``numbers`` and the terms in fixed memory.
         numbers: Where the step reads what the optimizer multiplies with, ``[k]``.
         terms: Where it reads what does not depend on the models.
         record: Record the work of a step; only on a GPU, and only if it does nothing but launch kernels.
     """
 
     def __init__(self, gather: Gather, run: Run, numbers: Tensor, terms: list[Tensor], record: bool) -> None:
-        super().__init__(gather, run)
+        self._gather, self._run = gather, run
         self._numbers, self._terms = numbers, terms
         self._counter = torch.zeros(1, dtype=torch.int64, device=numbers.device)
         self._tables: list[Tensor] = []
@@ -295,7 +282,7 @@ class TableRunner(StepRunner):
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def load(self, numbers: list[list[float]], places: Tensor, terms: list[Tensor]) -> None:
-        """Prepare the next S steps (see :class:`StepRunner`)."""
+        """Prepare the next S steps (see :class:`HostRunner`)."""
         factors = torch.tensor(numbers, dtype=self._numbers.dtype).to(self._numbers.device)
         tables = [factors, places, *terms]
         if not self._tables or len(self._tables[0]) < len(numbers):
