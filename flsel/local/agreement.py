@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
 
 import torch
@@ -18,6 +17,20 @@ Question = Literal["train", "losses", "gradients", "evaluation"]
 
 
 RUN_AGAIN = "run again with --local.backend sequential --local.workers 1"
+
+
+class Gap(NamedTuple):
+    """The largest distance of two answers.
+
+    Attributes:
+        size: In lengths of the plain answer, of an update for example.
+        tolerance: Largest size that rounding is taken to explain.
+        where: Name of the tensor.
+    """
+
+    size: float
+    tolerance: float
+    where: str
 
 
 class Disagreement(NamedTuple):
@@ -72,9 +85,11 @@ class Agreement(Stateful):
         entry = self.found_.get(question)
         return None if entry is None else Disagreement(*entry)
 
-    def disagreed(self, question: Question, disagreement: Disagreement) -> None:
-        """Note where the answers to a question disagreed."""
+    def disagreed(self, question: Question, round: int, gap: Gap) -> Disagreement:
+        """Note, and return, where the answers to a question disagreed."""
+        disagreement = Disagreement(round, *gap, question in self.compared_ and round > 0)
         self.found_[question] = list(disagreement)
+        return disagreement
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Return where answers disagreed, by question, as ``summary.json`` holds it.
@@ -130,28 +145,17 @@ _MARGIN = 3.0
 _MOVES = {torch.float64: 2**-42, torch.float32: 2**-13, torch.float16: 2**-10, torch.bfloat16: 2**-7}
 
 
-@dataclass(frozen=True)
-class Gap:
-    """The largest distance of two answers.
-
-    Attributes:
-        size: In lengths of the plain answer, of an update for example.
-        tolerance: Largest size that rounding is taken to explain.
-        where: Name of the tensor.
-    """
-
-    size: float
-    tolerance: float
-    where: str
-
-
 def tolerance(dtype: torch.dtype) -> float:
     """Return the largest distance, in lengths of the update, that rounding in a precision explains."""
     return _TOLERANCES.get(dtype, _TOLERANCES[torch.float32])
 
 
 def answer_gap(
-    plain: Params, apart: Params, units: Params | None, dtype: torch.dtype, sensitivity: Callable[[], Params]
+    plain: Params,
+    difference: Params,
+    units: Params | None,
+    dtype: torch.dtype,
+    sensitivity: Callable[[], Params],
 ) -> Gap | None:
     """Judge how far a fast answer is from the plain one, tensor by tensor.
 
@@ -161,7 +165,7 @@ def answer_gap(
 
     Args:
         plain: The plain answer: an update, a gradient, a loss.
-        apart: The fast answer less the plain one.
+        difference: The fast answer less the plain one.
         units: Tensors in whose last place both answers were rounded; None if in their own.
         dtype: Precision of the arithmetic.
         sensitivity: Returns how far the plain answer moves when its model goes through :func:`perturb`.
@@ -170,9 +174,9 @@ def answer_gap(
         The largest distance, or None if rounding explains it.
     """
     allowed, floor = tolerance(dtype), _units(plain if units is None else units)
-    lengths, distance = _lengths(plain), _lengths(apart)
+    lengths, distance = _lengths(plain), _lengths(difference)
     diverged = not bool(torch.isfinite(lengths).all())
-    if diverged and not bool(torch.isfinite(_lengths(_sum(plain, apart))).all()):
+    if diverged and not bool(torch.isfinite(_lengths(_sum(plain, difference))).all()):
         return None  # both did, and no such number counts
     scale = lengths + _SHARE * lengths.square().sum().sqrt()
     if not diverged and bool((distance <= allowed * scale + floor).all()):

@@ -19,7 +19,6 @@ from flsel.errors import UserError
 from flsel.local import measure
 from flsel.local.agreement import (
     RUN_AGAIN,
-    Disagreement,
     Gap,
     Question,
     answer_gap,
@@ -32,7 +31,7 @@ from flsel.local.schedule import BatchSpec, batch_table
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.snapshot import equal
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import Visit, empty_ends
+from flsel.local.visit import Visit, empty_ends, group_visits
 from flsel.params import Params, row
 
 _LOG = logging.getLogger("flsel")
@@ -79,7 +78,7 @@ class CheckedTrainer(LocalTrainer):
         Raises:
             UserError: If a model ends elsewhere when a client is trained again.
         """
-        groups = _by_program(visits)
+        groups = group_visits(visits, by="program")
         chosen = [place for group in groups for place in self._choose(visits, group)]
         # First, so that what fast training may leave in a user's module is not in what it is compared with.
         plain = self._train_plain(visits, chosen) if chosen else {}
@@ -92,7 +91,7 @@ class CheckedTrainer(LocalTrainer):
         for place, end in plain.items():
             if not _disagreed(visits[place].program):
                 self._compare(visits[place], end, row(ends, at[place]))
-        for group in _by_program([visits[place] for place in chosen]):
+        for group in group_visits([visits[place] for place in chosen], by="program"):
             self._note([visits[chosen[number]] for number in group], visits)
         left = [place for place, visit in enumerate(visits) if _disagreed(visit.program)]
         return self._merge(visits, fast, ends, left) if left else ends
@@ -100,7 +99,7 @@ class CheckedTrainer(LocalTrainer):
     def losses(self, visits: Sequence[Visit]) -> Tensor:
         """Return the clients' losses (see :class:`flsel.local.trainer.LocalTrainer`)."""
         answers = self._fast.losses(visits)
-        for group in _by_program(visits):
+        for group in group_visits(visits, by="program"):
             asked = [visits[place] for place in group]
             if check_losses(asked, answers[group]):
                 answers[group] = measure.losses(asked, plain=True)
@@ -113,7 +112,7 @@ class CheckedTrainer(LocalTrainer):
             return row(measure.gradients([visit], plain=True), 0)
 
         answers = self._fast.gradients(visits)
-        for group in _by_program(visits):
+        for group in group_visits(visits, by="program"):
             asked = [visits[place] for place in group]
             if _check("gradients", asked, {name: value[group] for name, value in answers.items()}, ask):
                 for name, value in measure.gradients(asked, plain=True).items():
@@ -161,7 +160,7 @@ class CheckedTrainer(LocalTrainer):
         """Train visits that are to be compared by the reference, one of a program's first call twice."""
         cheap = sorted(chosen, key=lambda place: visits[place].steps)
         again = []
-        for group in _by_program([visits[place] for place in cheap]):
+        for group in group_visits([visits[place] for place in cheap], by="program"):
             places = [cheap[number] for number in group if visits[cheap[number]].steps]
             if places and "train" not in visits[places[0]].program.agreement.compared_:
                 again.append(places[0])
@@ -223,9 +222,9 @@ class CheckedTrainer(LocalTrainer):
             return
         exact = visit.program.task.device.type == "cpu" and torch.get_num_threads() == 1
         first, second = _models(visit, first, second)
-        update, apart = subtract(first, visit.start), subtract(second, first)
+        update, difference = subtract(first, visit.start), subtract(second, first)
         # Sums of several threads come in any order; so do those of a GPU.
-        if not exact and _gap(visit, update, apart, self._update, visit.start) is None:
+        if not exact and _gap(visit, update, difference, self._update, visit.start) is None:
             return
         name = type(visit.program.model).__name__
         raise UserError(
@@ -236,23 +235,21 @@ class CheckedTrainer(LocalTrainer):
         )
 
     def _disagree(self, visit: Visit, gap: Gap) -> None:
-        program, round = visit.program, visit.round
-        late = "train" in program.agreement.compared_ and round > 0
-        noted = Disagreement(round, gap.size, gap.tolerance, gap.where, late)
-        program.agreement.disagreed("train", noted)
+        program, name = visit.program, self._backend
+        disagreement = program.agreement.disagreed("train", visit.round, gap)
         program.set_back()
-        model, name = type(program.model).__name__, self._backend
         what = (
             f"{name} trains client {visit.client} to another model, {gap.size:.2g} of the update away in "
             f"{gap.where}, where rounding explains {gap.tolerance:.0e}"
             if gap.tolerance
             else f"{name} raised {gap.where}"
         )
-        after = f"R{noted.doubt[1:]}, or" if late else f"{RUN_AGAIN.capitalize()} to train so always, or"
+        doubt = disagreement.doubt
+        after = f"R{doubt[1:]}, or" if doubt else f"{RUN_AGAIN.capitalize()} to train so always, or"
         _LOG.warning(
             "local.check: sequential trains %s from round %d on, since %s. %s change the model: "
             "docs/models-and-data.md says what causes it.",
-            model, round, what, after,
+            type(program.model).__name__, visit.round, what, after,
         )  # fmt: skip
 
     def _note(self, compared: list[Visit], visits: Sequence[Visit]) -> None:
@@ -332,20 +329,20 @@ def _check(question: Question, visits: Sequence[Visit], answers: Params, ask: As
     return agreement.disagreement(question) is not None
 
 
-def _gap(visit: Visit, plain: Params, apart: Params, ask: Ask, units: Params | None = None) -> Gap | None:
+def _gap(
+    visit: Visit, plain: Params, difference: Params, ask: Ask, units: Params | None = None
+) -> Gap | None:
     """Judge how far an answer about a visit is from the plain one, see :func:`answer_gap`."""
     dtype = getattr(visit.program.task, "compute", None) or next(iter(visit.start.values())).dtype
 
     def sensitivity() -> Params:
         return subtract(ask(visit._replace(start=perturb(visit.start, dtype))), plain)
 
-    return answer_gap(plain, apart, units, dtype, sensitivity)
+    return answer_gap(plain, difference, units, dtype, sensitivity)
 
 
 def _warn(question: Question, visit: Visit, gap: Gap) -> None:
-    agreement = visit.program.agreement
-    late = question in agreement.compared_
-    agreement.disagreed(question, Disagreement(visit.round, gap.size, gap.tolerance, gap.where, late))
+    visit.program.agreement.disagreed(question, visit.round, gap)
     visit.program.set_back()
     _LOG.warning(
         "local.check: flsel %s of %s from round %d on, since the faster way computes another value, %.2g of "
@@ -357,14 +354,6 @@ def _warn(question: Question, visit: Visit, gap: Gap) -> None:
 
 def _disagreed(program: Program) -> bool:
     return program.agreement.disagreement("train") is not None
-
-
-def _by_program(visits: Sequence[Visit]) -> list[list[int]]:
-    """Group visits by program: positions, ascending."""
-    groups: dict[int, list[int]] = {}
-    for place, visit in enumerate(visits):
-        groups.setdefault(id(visit.program), []).append(place)
-    return list(groups.values())
 
 
 def _examples(visit: Visit) -> int:

@@ -20,7 +20,7 @@ from flsel.local.plain import mixes
 from flsel.local.program import Program
 from flsel.local.tasks import averages_examples, convolves
 from flsel.local.torch_internals import own_parameters
-from flsel.local.visit import Visit, alike
+from flsel.local.visit import Visit, group_visits
 from flsel.params import Params, called
 
 _MOST = 2048
@@ -35,7 +35,7 @@ def losses(visits: Sequence[Visit], *, plain: bool = False) -> Tensor:
         plain: One client at a time, images with their channels first.
     """
     means = torch.empty(len(visits), dtype=torch.float64)
-    for group in alike(visits, start=True):
+    for group in group_visits(visits, by="start"):
         first = visits[group[0]]
         clients, data = [visits[position].client for position in group], first.program.population
         shards = [data.shards[client] for client in clients]
@@ -59,7 +59,7 @@ def gradients(visits: Sequence[Visit], *, plain: bool = False) -> Params:
     """
     live = visits[0].program.trainable()
     stack = {n: p.new_full((len(visits), *p.shape), torch.nan) for n, p in live.items()}
-    for group in alike(visits, start=True):
+    for group in group_visits(visits, by="start"):
         first = visits[group[0]]
         clients = [visits[position].client for position in group]
         with first.program.evaluating(first.start, plain=plain):
@@ -80,7 +80,7 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
     """
     answers = torch.full((len(visits),), math.nan, dtype=torch.float64)
     means: dict[int, Tensor] = {}
-    for group in alike(visits, start=True):
+    for group in group_visits(visits, by="start"):
         first = visits[group[0]]
         program = first.program
         with program.evaluating(first.start), torch.no_grad(), program.fabric.autocast():

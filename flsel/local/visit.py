@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -109,19 +109,25 @@ def from_rows(starts: Params, clients: Sequence[int], round: int, program: Progr
     return [Visit(row(starts, k), int(client), round, program) for k, client in enumerate(clients)]
 
 
-def alike(visits: Sequence[Visit], *, start: bool) -> Iterator[list[int]]:
-    """Group visits by program and, as is asked, by start or by learning rate.
+_KEYS: dict[str, Callable[[Visit], Hashable]] = {
+    "program": lambda visit: id(visit.program),
+    "start": lambda visit: (id(visit.program), id(visit.start)),
+    "rate": lambda visit: (id(visit.program), visit.program.lr_factors[visit.round]),
+}
+
+
+def group_visits(visits: Sequence[Visit], by: Literal["program", "start", "rate"]) -> list[list[int]]:
+    """Group visits by program, and as is asked by start or by learning rate.
 
     Args:
         visits: The visits of a call.
-        start: Whether a group shares the start, as questions about one model do; else it shares the factor
-            on the learning rate, and so may be one stack.
+        by: What a group shares besides the program: nothing, the start, as questions about one model do, or
+            the factor on the learning rate, so that it may be one stack.
 
-    Yields:
+    Returns:
         Positions in ``visits``, ascending; groups come in the order of their first visit.
     """
-    groups: dict[tuple[int, float], list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for position, visit in enumerate(visits):
-        key = (id(visit.program), id(visit.start) if start else visit.program.lr_factors[visit.round])
-        groups.setdefault(key, []).append(position)
-    yield from groups.values()
+        groups.setdefault(_KEYS[by](visit), []).append(position)
+    return list(groups.values())

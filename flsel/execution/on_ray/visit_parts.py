@@ -11,7 +11,7 @@ import torch
 from flsel.local.program import Program
 from flsel.local.tasks import convolves
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import Visit, alike, empty_ends
+from flsel.local.visit import Visit, empty_ends, group_visits
 from flsel.params import Params
 
 Question = Literal["train", "losses", "gradients"]
@@ -59,7 +59,7 @@ def cut_visits(question: Question, visits: Sequence[Visit], together: int | None
     index = {id(program): i for i, program in enumerate(programs_of(visits))}
     where = {id(start): row for row, start in enumerate(distinct_starts(visits))}
     parts = []
-    for rows in alike(visits, start=False):
+    for rows in group_visits(visits, by="rate"):
         program = index[id(visits[rows[0]].program)]
         for some in _split(question, visits, rows, together):
             taken = [visits[row] for row in some]

@@ -16,7 +16,7 @@ from flsel.local.program import Program
 from flsel.local.sequential import SequentialTrainer
 from flsel.local.tasks import note_convolutions
 from flsel.local.trainer import LocalTrainer
-from flsel.local.visit import Visit, alike, empty_ends
+from flsel.local.visit import Visit, empty_ends, group_visits
 from flsel.params import Params
 
 # Federations, or pools of them, that stay compiled.
@@ -143,7 +143,7 @@ class CompiledTrainer(LocalTrainer):
 
 def _stacks(visits: Sequence[Visit]) -> list[list[int]]:
     """Group visits that train in one stack: those of a program and learning rate, and of others like them."""
-    groups = list(alike(visits, start=False))
+    groups = group_visits(visits, by="rate")
     if len(groups) == 1:
         return groups
     kinds: dict[Hashable, list[list[int]]] = {}

@@ -291,8 +291,9 @@ class _Queries(TorchFunctionMode):
     """Answers what a step asks of tensors while it is recorded.
 
     Under ``torch.func.vmap`` no tensor says that it requires a gradient: a penalty on all parameters that do
-    would be none. Numbers that leave torch would be the recorded batch's for ever. The self-check misses this
-    where they seldom matter: ``RareNumpyBranch`` in tests/local/test_rare_steps.py.
+    would be none, and its model left to sequential. Numbers that leave torch would be the recorded batch's
+    for ever; the self-check misses that where they seldom matter: ``RareNumpyBranch`` in
+    tests/local/test_rare_steps.py.
     """
 
     def __torch_function__(
@@ -324,4 +325,3 @@ class _Step(nn.Module):
         own = y[:, None] == torch.arange(scores.shape[1], device=y.device)
         loss: Tensor = (scores * (own * -weights[:, None])).sum()
         return loss
-
