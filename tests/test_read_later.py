@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from flsel.config.groups import LocalConfig
+from flsel.data import check_arrays
 from flsel.data.augment import Augment
 from flsel.data.data_config import DataConfig
 from flsel.errors import UserError
@@ -40,6 +42,19 @@ class Drawn:
     def __getitem__(self, at: int) -> tuple[Tensor, int]:
         noise = torch.rand(()) + random.random() + float(np.random.random())
         return IMAGES[at].flatten() / 255 + noise, int(LABELS[at])
+
+
+class Rows:
+    """Gives each image with its label."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, at: int) -> tuple[Tensor, int]:
+        return self.images[at], int(LABELS[at])
 
 
 class Sentences:
@@ -168,21 +183,59 @@ def test_a_collate_fn_makes_batches_of_several_lengths(partition, tmp_path):
     )
 
 
+class OwnGenerator(Drawn):
+    """Draws from a generator that no seed of flsel's reaches."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng(0)
+
+    def __getitem__(self, at: int) -> tuple[Tensor, int]:
+        return IMAGES[at].flatten() / 255 + float(self.generator.random()), int(LABELS[at])
+
+
 @pytest.mark.parametrize(
-    ("data", "sentence"),
+    ("dataset", "reason"),
     [
-        (partial(DataConfig, name=Drawn()), "set data.workers to 0, or to a number"),
-        (
-            partial(DataConfig, name=Sentences()),
-            "collate_fn can make batches of such examples, with data.workers",
-        ),
-        (partial(DataConfig, name=Module()), "has a collate_fn, .*: set data.workers"),
-        (partial(DataConfig, name="mnist", workers=2), "data.workers must not be set for data.name mnist"),
+        (Drawn(), "example 0 is another one each time it is read"),
+        (Module(), "makes batches by a collate_fn"),
     ],
 )
-def test_what_cannot_be_read_once_is_told_how(data, sentence):
-    with pytest.raises(UserError, match=sentence):
-        data()
+def test_examples_that_cannot_be_kept_are_read_when_needed(dataset, reason, caplog):
+    with caplog.at_level("INFO", "flsel"):
+        found = DataConfig(name=dataset, server=0.0, validation=0.1, test=0.2)
+    assert re.search(
+        f"data.workers: 0, examples are read when they are needed, since .*{reason}", caplog.text
+    )
+    assert found.name == later(dataset).name
+
+
+def test_more_examples_than_memory_holds_are_read_when_needed(monkeypatch, caplog):
+    monkeypatch.setattr(check_arrays, "_memory", lambda: 1000)
+    with caplog.at_level("INFO", "flsel"):
+        found = DataConfig(name=Rows(IMAGES)).name.source.train.x
+    assert torch.equal(found[:2].read()[0], IMAGES[:2])
+    assert "GiB" in caplog.text
+
+
+def test_data_sets_of_one_class_and_equal_labels_are_told_apart():
+    first, second = (later(Rows(images)).name for images in (IMAGES, IMAGES.flip(-1)))
+    assert first != second
+    assert first == later(Rows(IMAGES.clone())).name
+
+
+def test_data_sets_of_several_lengths_need_a_collate_fn(tmp_path):
+    with pytest.raises(UserError, match=r"unlike the first, .*: give the data set a method collate_fn"):
+        trained(config(tmp_path, DataConfig(name=Sentences()), Bag))
+
+
+def test_draws_that_no_seed_reaches_are_refused():
+    with pytest.raises(UserError, match="must draw from the global generators of torch, numpy and random"):
+        later(OwnGenerator())
+
+
+def test_what_flsel_reads_itself_is_not_read_when_needed():
+    with pytest.raises(UserError, match=r"data\.workers must not be set for data\.name mnist"):
+        DataConfig(name="mnist", workers=2)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import logging
 import operator
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,7 +30,7 @@ from torch.utils.data import (
 
 from flsel.arguments.class_paths import callable_at
 from flsel.data.check_arrays import count_classes, examples, measured, outputs_for, same_inputs
-from flsel.data.materialise import ALL, Read, Reading, attribute, materialise
+from flsel.data.materialise import ALL, NotKept, Read, Reading, attribute, materialise
 from flsel.data.population import BATCH_HOOKS, Examples, Source, are_classes
 from flsel.data.read_later import Collated, read_later
 from flsel.data.trees import Tree
@@ -102,7 +103,16 @@ def load_object(made: Any, where: str, *, download: bool, reading: Reading = ALL
 
 
 def _load(made: Any, name: str, download: bool, reading: Reading) -> Source:
-    train_set, validation_set, test_set = _datasets(made, name, download, reading.workers is not None)
+    sets = _datasets(made, name, download)
+    try:
+        return _source(made, sets, name, reading)
+    except NotKept as error:
+        _LOG.info("data.workers: 0, examples are read when they are needed, since %s", error)
+        return _source(made, sets, name, replace(reading, workers=0))
+
+
+def _source(made: Any, sets: tuple[Any, Any, Any], name: str, reading: Reading) -> Source:
+    train_set, validation_set, test_set = sets
     where = f"{name}: the training set"
     x, y, form, groups = _read(train_set, where, reading)
     classes = _classes((train_set, made), y, name) if are_classes(y) else 0
@@ -152,10 +162,10 @@ def _call(thing: Any, path: str, arguments: Mapping[str, Any]) -> Any:
     return thing(**arguments)
 
 
-def _datasets(made: Any, name: str, download: bool, later: bool) -> tuple[Any, Any, Any]:
+def _datasets(made: Any, name: str, download: bool) -> tuple[Any, Any, Any]:
     """Return the training, validation and test sets; the last two may be None."""
     if isinstance(made, DataModule):
-        return _from_module(made, name, download, later)
+        return _from_module(made, name, download)
     if isinstance(made, Mapping):
         return _named_parts(made, name)
     if _is_dataset(made) or _are_arrays(made):
@@ -208,7 +218,7 @@ def _paired(made: Any, path: str) -> Any:
         return TensorDataset(*(torch.from_numpy(p.copy()) if isinstance(p, np.ndarray) else p for p in made))
 
 
-def _from_module(module: Any, name: str, download: bool, later: bool) -> tuple[Any, Any, Any]:
+def _from_module(module: Any, name: str, download: bool) -> tuple[Any, Any, Any]:
     hint = "" if download else " (data.download: true runs its prepare_data first)"
     with users_code(f"data.name {name} cannot set up its data{hint}"):
         if download:
@@ -216,7 +226,7 @@ def _from_module(module: Any, name: str, download: bool, later: bool) -> tuple[A
         module.setup("fit")
         module.setup("test")
     train, validation, test = (
-        _loaded(module, f"{part}_dataloader", name, later) for part in ("train", "val", "test")
+        _loaded(module, f"{part}_dataloader", name) for part in ("train", "val", "test")
     )
     return train, validation, test
 
@@ -228,7 +238,7 @@ def _has(module: Any, method: str) -> bool:
     return not inherited or method in vars(module)
 
 
-def _loaded(module: Any, method: str, path: str, later: bool) -> Any:
+def _loaded(module: Any, method: str, path: str) -> Any:
     # Lightning's own method only says that it was not overridden.
     if not _has(module, method):
         return None
@@ -255,11 +265,6 @@ def _loaded(module: Any, method: str, path: str, later: bool) -> Any:
             "let the loss weigh classes or examples."
         )
     collates = getattr(loader, "collate_fn", default_collate) not in (default_collate, default_convert)
-    if collates and not later:
-        raise UserError(
-            f"{path}.{method} has a collate_fn, which makes batches as they are read: set data.workers "
-            "to 0, or to a number of processes."
-        )
     if loader is not None and getattr(type(loader), "__iter__", None) is not DataLoader.__iter__:
         raise UserError(
             f"{path}.{method} must return a plain DataLoader, got {type(loader).__name__}, which makes "

@@ -99,8 +99,9 @@ class DataConfig:
         augment: Random transforms of training images, drawn anew for each example of each local step, before
             images are normalised: classes of torchvision's v2, such as ``RandomCrop`` and
             ``RandomHorizontalFlip``, that keep the shape.
-        workers: Processes that read examples when they are needed, 0 for none besides the run's own: for
-            random ``__getitem__``, ``collate_fn``, or more data than memory. null reads all examples once.
+        workers: Processes that read examples when they are needed, 0 for none besides the run's own. null
+            reads all examples once, unless a ``collate_fn`` makes batches, examples are others whenever they
+            are read (random augmentation), or they are more than memory holds: then as 0.
         validation: Share of the training set held out for validation; 0 for none. A validation set
             of the dataset itself is used instead.
         server: Share of the training set that the server keeps, on which it may measure losses; 0 for none.

@@ -28,10 +28,10 @@ _LOG = logging.getLogger("flsel")
 
 # Examples that are read a second time, and where reading draws from a global generator.
 _AGAIN, _AGAIN_IF_DRAWN = 32, 1000
-_DRAWN = (
-    "is another one each time it is read, as by random augmentation: set data.workers to 0, or to a number "
-    "of processes, to read examples when they are needed, or let data.augment transform plain examples."
-)
+
+
+class NotKept(UserError):
+    """A data set whose examples cannot be read once and kept, but when they are needed."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Reading:
         target: Name of the target; None finds it by its usual names.
         groups: Attribute of the data set, or entry of its examples, that stands for labels; or None.
         workers: Processes that read examples when they are needed, 0 for none besides the run's own; None
-            reads all examples once.
+            reads examples once where they can be kept.
     """
 
     inputs: tuple[str, ...] = ()
@@ -85,9 +85,12 @@ def materialise(dataset: Any, where: str, reading: Reading = ALL) -> Read:
         reading: Which entries are used.
 
     Raises:
-        UserError: If it is no such dataset, an example is unlike the first, or examples are drawn anew when
-            they are read again.
+        UserError: If it is no such dataset, or an example is unlike the first.
+        NotKept: If it makes batches itself, has more examples than memory holds, or draws them anew when they
+            are read again.
     """
+    if hasattr(dataset, "collate_fn"):
+        raise NotKept(f"{where} makes batches by a collate_fn")
     plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
     count = counted(dataset, where)
     given = attribute(dataset, reading.groups) if reading.groups else None
@@ -161,14 +164,17 @@ class OneExample(NamedTuple):
 def _collect(dataset: Any, count: int, where: str, reading: Reading) -> tuple[Tree, Tree, Tree]:
     generators = global_states()
     first = example_at(dataset, 0, where, reading)[:3]
-    fits_memory(where, count * sum(part.nbytes for part in tensors(first)))
+    try:
+        fits_memory(where, count * sum(part.nbytes for part in tensors(first)))
+    except UserError as error:
+        raise NotKept(str(error).removesuffix(".")) from None
     table = mapped(lambda part: torch.empty((count, *part.shape), dtype=part.dtype), first)
     for position in range(count):
         row = example_at(dataset, position, where, reading)[:3]
         if _shapes(row) != _shapes(first):
             raise UserError(
-                f"{where}, example {position} is {_shapes(row)}, unlike the first, {_shapes(first)}. A "
-                "collate_fn can make batches of such examples, with data.workers set to 0 or more."
+                f"{where}, example {position} is {_shapes(row)}, unlike the first, {_shapes(first)}: give "
+                "the data set a method collate_fn, or its DataLoader one, that makes batches of them."
             )
         for whole, part in zip(tensors(table), tensors(row), strict=True):
             whole[position] = part
@@ -180,7 +186,7 @@ def _collect(dataset: Any, count: int, where: str, reading: Reading) -> tuple[Tr
             known = [part[position] for part in tensors(table)]
             alike = _shapes(row) == _shapes(first)
             if not alike or not all(map(_same, tensors(row), known)):
-                raise UserError(f"{where}, example {position} {_DRAWN}")
+                raise NotKept(f"{where}, example {position} is another one each time it is read")
     x, y, groups = table
     return x, y, groups
 

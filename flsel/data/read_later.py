@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from flsel.data.check_arrays import as_inputs, as_targets
+from flsel.data.check_arrays import as_inputs, as_targets, fits_memory
 from flsel.data.materialise import (
     Read,
     Reading,
@@ -26,6 +26,7 @@ from flsel.data.trees import Form, Tree, rebuilt, tensors
 from flsel.errors import UserError, users_code
 from flsel.rng import repeatable, torch_seed
 
+_SAMPLE = 16
 _TARGETS = ("targets", "labels", "y")  # what torchvision's datasets call all class labels
 
 
@@ -82,6 +83,25 @@ class Later:
     def clone(self) -> Later:
         """Return itself."""
         return self
+
+    def sample(self) -> bytes:
+        """Hash some examples, which tell data sets of one class apart.
+
+        Raises:
+            UserError: If examples are others each time they are read, though the global generators are the
+                same.
+        """
+        digests = hashlib.sha256(), hashlib.sha256()
+        for at in np.linspace(0, len(self) - 1, min(len(self), _SAMPLE)).astype(int).tolist():
+            for digest in digests:
+                for part in tensors(self[torch.tensor([at, at])].read(at)):
+                    digest.update(f"{part.dtype} {list(part.shape)}".encode() + part.numpy().tobytes())
+        if digests[0].digest() != digests[1].digest():
+            raise UserError(
+                f"{self._where} must draw from the global generators of torch, numpy and random, which flsel "
+                "seeds for each example: its examples are others each time they are read with the same seed."
+            )
+        return digests[0].digest()
 
     def read(self, seed: int = 0) -> tuple[Tree, Tree]:
         """Read the examples as one batch: inputs and targets.
@@ -151,9 +171,10 @@ def read_later(dataset: Any, where: str, reading: Reading) -> Read:
         reading: Which entries are used, and how many processes read.
 
     Raises:
-        UserError: If it has no examples, or one cannot be read.
+        UserError: If it has no examples, one cannot be read, or its draws cannot be repeated.
     """
     count = counted(dataset, where)
+    fits_memory(where, count * torch.int64.itemsize)
     labels, groups = _given(dataset, _TARGETS, count), None
     if reading.groups is not None:
         groups = _given(dataset, (reading.groups,), count)
@@ -168,7 +189,9 @@ def read_later(dataset: Any, where: str, reading: Reading) -> Read:
         groups = torch.stack([row[1].reshape(()) for row in rows]) if reading.groups else groups
     y = None if labels is None or first.y is None else as_targets(labels, where)
     whole = None if groups is None else whole_numbers(groups, count, where)
-    return Read(Later(dataset, reading, where, torch.arange(count)), y, form, whole)
+    later = Later(dataset, reading, where, torch.arange(count))
+    later.sample()
+    return Read(later, y, form, whole)
 
 
 def _batch_form(dataset: Any, where: str, reading: Reading) -> Form:

@@ -63,7 +63,7 @@ class _NoTrainer:
         Raises:
             NeedsTrainer: Always: Lightning would answer 0, a wrong number.
         """
-        raise NeedsTrainer(f"training_step asks for global_step, current_epoch or a rank, {NEEDS_TRAINER}.")
+        raise NeedsTrainer(f"the model asks for global_step, current_epoch or a rank, {NEEDS_TRAINER}.")
 
     def __getattr__(self, name: str) -> Any:
         """Refuse what is asked of the trainer.
@@ -219,7 +219,7 @@ def _step_of_batch(model: Any, batch: Any, batch_idx: int) -> Any:
 
 
 def _refusal(name: str) -> NeedsTrainer:
-    return NeedsTrainer(f"training_step uses self.{name}, {NEEDS_TRAINER}.")
+    return NeedsTrainer(f"the model uses self.{name}, {NEEDS_TRAINER}.")
 
 
 def _optimizers(model: Any, *arguments: Any, **options: Any) -> Any:

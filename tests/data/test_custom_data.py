@@ -1,4 +1,5 @@
 import random
+import re
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from torch.utils.data import (
 
 from flsel.data.custom import load_object
 from flsel.data.data_config import DataConfig
+from flsel.data.read_later import Later
 from flsel.data.sources import load_source
 from flsel.errors import UserError
 
@@ -103,11 +105,6 @@ class Chosen(LightningDataModule):
 
     def train_dataloader(self):
         return DataLoader(TensorDataset(X, Y), **self.options)
-
-
-class Collated(TrainOnly):
-    def train_dataloader(self):
-        return DataLoader(TensorDataset(X, Y), collate_fn=list)
 
 
 class Transferred(TrainOnly):
@@ -287,12 +284,24 @@ class Augmented(torch.utils.data.Dataset):
         return torch.full((3,), float(position)).flip(0) * (-1 if rare else 1), label
 
 
-@pytest.mark.parametrize("draws", ["torch", "numpy", "python", "own", "label"])
+@pytest.mark.parametrize("draws", ["torch", "numpy", "python", "label"])
 @pytest.mark.parametrize("part", ["training", "test"])
-def test_examples_that_are_drawn_anew_are_refused(draws, part):
+def test_examples_that_are_drawn_anew_are_read_when_needed(draws, part, caplog):
     made = (Augmented(draws), None) if part == "training" else ((X, Y), Augmented(draws))
     globals()["drawn"] = lambda: made
-    with pytest.raises(UserError, match=rf"the {part} set, example \d+ is another one each time it is read"):
+    with caplog.at_level("INFO", "flsel"):
+        source = load("drawn")
+    assert re.search(
+        rf"since .* the {part} set, example \d+ is another one each time it is read", caplog.text
+    )
+    assert isinstance(source.train.x, Later)
+
+
+@pytest.mark.parametrize("part", ["training", "test"])
+def test_examples_that_no_seed_repeats_are_refused(part):
+    made = (Augmented("own"), None) if part == "training" else ((X, Y), Augmented("own"))
+    globals()["drawn"] = lambda: made
+    with pytest.raises(UserError, match=rf"the {part} set must draw from the global generators"):
         load("drawn")
 
 
@@ -387,11 +396,6 @@ def test_a_loader_that_chooses_is_refused(chooses, kind):
 
 def test_a_sampler_of_a_part_chooses_the_part():
     assert torch.equal(load("Chosen", init_args={"chooses": "some"}).train.x, X[:5])
-
-
-def test_a_data_module_that_collates_is_told_how():
-    with pytest.raises(UserError, match=r"Collated\.train_dataloader has a collate_fn, which makes batches"):
-        load("Collated")
 
 
 def test_a_data_module_that_changes_batches_is_kept():
