@@ -420,6 +420,28 @@ def test_a_regression_is_judged_by_its_loss(tmp_path):
     assert result.final["test/R2Score"] == pytest.approx(float(r2_score(found, data.y)), rel=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_one_logit_tells_two_classes_apart(shape, tmp_path):
+    rows = Rows(lambda n: (X[n], int(LABELS[n] > 0)))
+    flat = nn.Flatten(0) if shape == (-1,) else nn.Identity()
+    run = config(
+        tmp_path,
+        "regression",
+        data=DataConfig(name=rows, validation=0.0, server=0.1, test=0.2),
+        model=lambda: nn.Sequential(nn.Linear(6, 1), flat),
+        loss=nn.BCEWithLogitsLoss,
+        evaluation=EvaluationConfig(per_client=True),
+    )
+    result, data = flsel.run(run), built(run).data.test
+    with torch.no_grad():
+        logits = result.model(data.x).flatten()
+    assert result.score == Score("test/accuracy", "max")
+    assert result.final["test/accuracy"] == pytest.approx(float(((logits > 0) == data.y).float().mean()))
+    loss = nn.functional.binary_cross_entropy_with_logits(logits, data.y.float())
+    assert result.final["test/loss"] == pytest.approx(float(loss), rel=1e-5)
+    assert 0 <= result.final["client_train/accuracy_mean"] <= 1
+
+
 @pytest.mark.parametrize(
     ("score", "sentence"),
     [

@@ -161,7 +161,10 @@ def _classifies(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
     if not program.population.classifies:
         return False
     shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-    if isinstance(output, Tensor) and shape == (size, classes) and output.is_floating_point():
+    wanted = [(size, classes)]
+    if plain and classes == 2 and isinstance(program.task.loss, nn.BCEWithLogitsLoss):
+        wanted += [(size,), (size, 1)]
+    if isinstance(output, Tensor) and shape in wanted and output.is_floating_point():
         return True
     if not plain or not program.task.by_cross_entropy:
         _LOG.info(
