@@ -160,7 +160,7 @@ def test_explicit_path_must_have_a_row_per_class(path):
 
 def test_parametrised_weight_is_refused_by_name():
     module = _sequential(nn.utils.parametrizations.weight_norm(nn.Linear(L, C)))
-    with pytest.raises(UserError, match="set output_layer to its path: no layer qualifies"):
+    with pytest.raises(UserError, match="set output_layer to its path: no layer has such a weight"):
         find_head(module, torch.rand(2, L), C)
 
 

@@ -71,8 +71,8 @@ def find_layer(
     layer = _running_last(module, layers, example) or _registered_last(layers)
     if layer is None:
         raise UserError(
-            f"the output layer of {type(module).__name__} was not found; set output_layer to its path: "
-            f"{_listed(layers)}."
+            f"the output layer of {type(module).__name__}, with a weight of {num_classes} rows, was not "
+            f"found; set output_layer to its path: {_listed(layers)}."
         )
     return layer
 
@@ -84,7 +84,8 @@ def _has_rows(layer: nn.Module, rows: int) -> bool:
 
 
 def _listed(layers: dict[str, nn.Module]) -> str:
-    return f"candidates are {', '.join(layers)}" if layers else "no layer qualifies"
+    none = "no layer has such a weight of its own (one computed from others, as by weight_norm, is none)"
+    return f"candidates are {', '.join(layers)}" if layers else none
 
 
 def _names(module: nn.Module, layer: nn.Module, num_classes: int) -> Head:
