@@ -39,6 +39,7 @@ from flsel.errors import UserError, short, users_code
 from flsel.rng import repeatable, torch_seed
 
 _LOG = logging.getLogger("flsel")
+_NOBODY = {"i": -1, "u": -1, "U": ""}  # by the kind of an array of owners
 RULE = (
     "must return a LightningDataModule, a Dataset (arrays (inputs, labels) do), or Datasets as (train, test) "
     "or (train, validation, test)"
@@ -70,7 +71,7 @@ def load_custom(name: str, init_args: Mapping[str, Any], *, download: bool, read
 
     Attributes may say more: ``num_classes`` (or a list ``classes``) of the training dataset or the module;
     without, it is the highest training label plus one. ``owner`` of the training and the test dataset: the
-    natural client 0..N-1 of every example, or -1.
+    natural client of every example, a number or a name, or -1 for nobody.
 
     Args:
         name: As ``data.name``.
@@ -117,9 +118,7 @@ def _source(made: Any, sets: tuple[Any, Any, Any], name: str, reading: Reading) 
     x, y, form, groups = _read(train_set, where, reading)
     classes = _classes((train_set, made), y, name) if are_classes(y) else 0
     train = examples(x, y, num_classes=classes, where=where, groups=groups)
-    owner = _owner(train_set, where, len(train))
-    if owner is not None and not 0 <= owner.max() < len(owner):
-        raise UserError(f"owner of {name} must be one client number below {len(owner)} for each example.")
+    owner, test_owner = _owners(train_set, test_set, name)
     return Source(
         train=train,
         test=_other(test_set, train, classes, f"{name}: the test set", reading),
@@ -127,7 +126,7 @@ def _source(made: Any, sets: tuple[Any, Any, Any], name: str, reading: Reading) 
         owner=owner,
         normalize=measured(train.x),
         name=name.rpartition(".")[2],
-        test_owner=None if test_set is None else _owner(test_set, f"{name}: the test set", len(test_set)),
+        test_owner=test_owner,
         validation=_other(validation_set, train, classes, f"{name}: the validation set", reading),
         outputs=_outputs(y, classes, groups, (train_set, made)),
         form=form,
@@ -331,15 +330,42 @@ def _classes(declarers: tuple[Any, ...], y: Tensor, path: str) -> int:
     return count_classes(y, f"{path}: the training set")
 
 
-def _owner(dataset: Any, where: str, size: int) -> np.ndarray | None:
-    with users_code(f"owner of {where} is no list of numbers", reads=True):
+def _owners(train_set: Any, test_set: Any, name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the natural clients of training and test examples, int64; -1 for nobody."""
+    owner = _owner(train_set, f"{name}: the training set")
+    test_owner = None if test_set is None else _owner(test_set, f"{name}: the test set")
+    if owner is None:
+        return None, None
+    if test_owner is not None and test_owner.dtype.kind != owner.dtype.kind:
+        raise UserError(f"owner of {name} must be names or numbers alike for training and test examples.")
+    clients = np.unique(owner[owner != _NOBODY[owner.dtype.kind]])
+    if len(clients) == 0:
+        raise UserError(f"owner of {name}: the training set must name a client, got nobody for each example.")
+    if not np.array_equal(clients, np.arange(len(clients))):
+        listed = short(", ".join(map(str, clients.tolist())), 80)
+        _LOG.info("owner of %s: %d clients, numbered from 0 in the order %s", name, len(clients), listed)
+    return _numbered(owner, clients), None if test_owner is None else _numbered(test_owner, clients)
+
+
+def _owner(dataset: Any, where: str) -> np.ndarray | None:
+    """Return the owner of each example as the data set tells it: numbers or names."""
+    with users_code(f"owner of {where} is no list of numbers or names", reads=True):
         found = attribute(dataset, "owner")
         owner = np.asarray(found)
     if found is None:
         return None
-    whole = owner.shape == (size,) and owner.dtype.kind in "iu"
-    if not whole or owner.min() < -1:
+    if owner.dtype == object and all(isinstance(one, str) for one in owner.flat):
+        owner = owner.astype(str)
+    known = owner.shape == (len(dataset),) and owner.dtype.kind in _NOBODY
+    if not known or (owner.dtype.kind != "U" and owner.min() < -1):
         raise UserError(
-            f"owner of {where} must be one client number >= 0, or -1 for nobody, for each of {size} examples."
+            f"owner of {where} must be one client, a number >= 0 or a name, or -1 or an empty name for "
+            f"nobody, for each of {len(dataset)} examples."
         )
-    return owner.astype(np.int64)
+    return owner if owner.dtype.kind == "U" else owner.astype(np.int64)
+
+
+def _numbered(owner: np.ndarray, clients: np.ndarray) -> np.ndarray:
+    """Return the place of each owner among sorted clients, int64; -1 for those who are not among them."""
+    places = np.searchsorted(clients, owner).clip(max=len(clients) - 1)
+    return np.where(clients[places] == owner, places, -1)

@@ -185,7 +185,8 @@ def broken(what: str):
         "owner length": natural([0]) and Listed([row, row], owner=[0]),
         "owner negative": natural([0, -2]),
         "owner fraction": natural([0.5, 1.0]),
-        "owner beyond": natural([0, 10**9]),
+        "owner of nobody": natural([-1, -1]),
+        "owner of two kinds": (natural([0, 1]), natural(["a", "b"])),
     }[what]
 
 
@@ -351,6 +352,23 @@ def test_natural_owners_and_classes():
     assert source.num_classes == 2
 
 
+@pytest.mark.parametrize(
+    ("owner", "held", "clients"),
+    [
+        (["ann", "bob", "", "ann", "cy"], ["cy", "dan"], "ann, bob, cy"),
+        ([20, 10**12, -1, 20, 2 * 10**12], [2 * 10**12, 3], "20, 1000000000000, 2000000000000"),
+        (np.array(["ann", "bob", "", "ann", "cy"], dtype=object), ["cy", ""], "ann, bob, cy"),
+    ],
+)
+def test_owners_may_be_names_or_any_numbers(owner, held, clients, caplog):
+    sets = natural(owner), natural(held)
+    with caplog.at_level("INFO", "flsel"):
+        source = load_object(sets, "mine", download=False)
+    assert source.owner.tolist() == [0, 1, -1, 0, 2]
+    assert source.test_owner.tolist() == [2, -1]
+    assert f"owner of mine: 3 clients, numbered from 0 in the order {clients}" in caplog.text
+
+
 @pytest.mark.parametrize("classes", [np.int64(4), torch.tensor(4)])
 def test_classes_may_be_counted_by_a_library(classes):
     assert load("counted", init_args={"classes": classes}).num_classes == 4
@@ -434,7 +452,7 @@ def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
         ("wide", "example 0 must hold numbers of at most 64 bits, got dtype float128"),
         ("beyond int64", "must hold whole numbers below 2.63, got 18446744073709551615"),
         ("beyond memory", "the training set would take .* GiB of memory, and this process may have"),
-        ("ragged owner", "owner of .* is no list of numbers"),
+        ("ragged owner", "owner of .* is no list of numbers or names"),
         ("many classes", "the training set has the label 1000000000 among 2 examples; number the classes"),
         ("shapes", r"example 1 is \[3\] torch.float32 with .*, unlike the first, \[2\]"),
         ("dtypes", "example 1 is .* torch.int64, unlike"),
@@ -445,10 +463,11 @@ def test_what_a_tensor_dataset_makes_of_its_tensors_counts():
         ("objects", "example 0 must hold numbers"),
         ("test shape", r"the test set has inputs \[3\]"),
         ("test label", "the test set has the label 3"),
-        ("owner length", "owner of .* must be one client number"),
-        ("owner negative", "owner of .* must be one client number"),
-        ("owner fraction", "owner of .* must be one client number"),
-        ("owner beyond", "owner of .* must be one client number"),
+        ("owner length", "owner of .* must be one client, a number"),
+        ("owner negative", "owner of .* must be one client, a number"),
+        ("owner fraction", "owner of .* must be one client, a number"),
+        ("owner of nobody", "owner of .* must name a client"),
+        ("owner of two kinds", "owner of .* must be names or numbers alike"),
     ],
 )
 def test_no_classification_dataset(what, message):
