@@ -88,7 +88,7 @@ class ModuleSnapshot:
     def changed(self) -> bool:
         """Tell whether something differs from the snapshot, apart from the values of sent tensors."""
         flags = any(param.requires_grad != flag for param, flag in self._flags)
-        parts = [*self._parts, *self._numbers.values()]
+        parts: list[_Part | _Numbers] = [*self._parts, *self._numbers.values()]
         return flags or any(part.changed() for part in parts)
 
     @torch.no_grad()

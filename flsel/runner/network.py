@@ -161,7 +161,7 @@ def _classifies(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
     if not program.population.classifies:
         return False
     shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-    wanted = [(size, classes)]
+    wanted: list[tuple[int, ...]] = [(size, classes)]
     if plain and classes == 2 and isinstance(program.task.loss, nn.BCEWithLogitsLoss):
         wanted += [(size,), (size, 1)]
     if isinstance(output, Tensor) and shape in wanted and output.is_floating_point():
