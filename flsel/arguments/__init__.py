@@ -14,6 +14,7 @@ from flsel.arguments.declared import (
     arguments,
     check_arguments,
     check_settings,
+    settings_of,
     takes,
     takes_any,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "check_arguments",
     "check_settings",
     "rule",
+    "settings_of",
     "shown",
     "takes",
     "takes_any",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from numbers import Integral, Real
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from flsel.arguments.messages import alternatives, duration, rule, shown, sizes
 from flsel.arguments.objects import is_a, objects
@@ -18,6 +18,8 @@ from flsel.arguments.ranges import Range, Tunable, UserPath
 from flsel.arguments.signatures import keep_signatures
 from flsel.errors import UserError
 from flsel.files import home
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,24 @@ def check_arguments(made: Callable[..., Any], values: Mapping[str, Any], prefix:
                 f"{prefix}{name} must be {argument.rule()}{sizes(value)}, "
                 f"got {shown(value)}{duration(value, argument.range)}."
             )
+
+
+def settings_of(made: type[S], given: Mapping[str, Any], function: str) -> S:
+    """Make a dataclass of settings of a function's arguments by name.
+
+    Args:
+        made: The class.
+        given: The arguments.
+        function: What takes them, for the message.
+
+    Raises:
+        UserError: If it has no setting of one of the names, or a value is not what is declared.
+    """
+    known = [field.name for field in fields(made)]  # type: ignore[arg-type]
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise UserError(f"{function} takes no {unknown}; its settings are {', '.join(known)}.")
+    return made(**given)
 
 
 def check_settings(settings: Any, prefix: str = "") -> None:

@@ -92,9 +92,7 @@ class ChooseConfig:
     @property
     def resources(self) -> Resources | None:
         """What runs may use on Ray; None where this process executes them."""
-        if self.max_concurrent == 1 and self.gpus == 0 and self.address is None:
-            return None
-        return Resources.of(self)
+        return Resources.asked(self)
 
 
 def read_may(text: str | None) -> Need | None:

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from flsel.arguments import shown
+from flsel.arguments import settings_of, shown
 from flsel.choosing.choice import Choice, read_choice
 from flsel.choosing.choice_file import FILE
 from flsel.choosing.choose_config import ChooseConfig
@@ -46,12 +46,7 @@ def choose(
         UserError: If something does not fit, or another thread executes a run.
         Interrupted: If a signal stopped the runs; ``resume`` goes on.
     """
-    unknown = next((key for key in wanted if key not in ChooseConfig.__dataclass_fields__), None)
-    if unknown is not None:
-        raise UserError(
-            f"choose takes no {unknown}; its settings are {', '.join(ChooseConfig.__dataclass_fields__)}."
-        )
-    asked = ChooseConfig(**{key: value for key, value in wanted.items() if key != "variants"})
+    asked = settings_of(ChooseConfig, wanted, "choose")
     executor = executor_for(asked.resources)
     if isinstance(what, RunConfig):
         made, models = ([], list[Any]()) if variants is None else make_variants(variants, what.to_dict())

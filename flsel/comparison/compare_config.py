@@ -74,6 +74,4 @@ class CompareConfig(JudgingSettings):
     @property
     def resources(self) -> Resources | None:
         """What runs may use on Ray; None where this process executes them."""
-        if self.max_concurrent == 1 and self.gpus == 0 and self.address is None:
-            return None
-        return Resources.of(self)
+        return Resources.asked(self)

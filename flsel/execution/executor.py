@@ -80,6 +80,12 @@ class Resources:
         """Return those that a command's settings name alike."""
         return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
+    @classmethod
+    def asked(cls, settings: object) -> Resources | None:
+        """Return :meth:`of`; None where this process executes the runs, since nothing is asked."""
+        found = cls.of(settings)
+        return None if found.max_concurrent == 1 and not found.gpus and found.address is None else found
+
     def fit(self, config: RunConfig) -> RunConfig:
         """Fit the settings of a run to a process of Ray's: one device, and as many threads as CPUs.
 

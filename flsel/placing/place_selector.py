@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flsel.arguments import settings_of
 from flsel.comparison.variant_objects import Variants, make_variants
 from flsel.errors import UserError
 from flsel.execution.choose_executor import executor_for
@@ -31,11 +32,7 @@ def place(variants: Variants, **wanted: Any) -> Placement:
         UserError: If something does not fit, or another thread executes a run.
         Interrupted: If a signal stopped the runs; the same call continues.
     """
-    known = PlaceConfig.__dataclass_fields__
-    unknown = next((key for key in wanted if key not in known), None)
-    if unknown is not None:
-        raise UserError(f"place takes no {unknown}; its settings are {', '.join(known)}.")
-    asked = PlaceConfig(**wanted)
+    asked = settings_of(PlaceConfig, wanted, "place")
     made, models = make_variants(variants, dict(read_atlas(asked.atlas).config))
     if models:
         raise UserError("place takes selectors and settings; the model is the atlas's.")
