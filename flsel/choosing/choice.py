@@ -63,7 +63,7 @@ class Choice(RaceResult):
             "report.html": choice_page(self),
             "report.md": self.to_markdown(),
             "table.csv": to_csv(self.rows),
-            "best.yaml": f"# {self.headline.partition('. ')[0]}.\n{self.best}",
+            "best.yaml": f"# {self.headline.partition('. ')[0].rstrip('.')}.\n{self.best}",
         }
         for name, text in files.items():
             write_atomic(self.folder / name, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from flsel.choosing.guarantee import CERTAIN, guarantee, more
 from flsel.choosing.race_result import Racer, RaceResult
 from flsel.comparison.judging.formatting import count, gain, number, seeds
 from flsel.runner.cost_axes import COST_AXES
@@ -16,28 +17,24 @@ def headline(result: RaceResult) -> str:
     """Return the choice in one sentence, and what needs least."""
     first, rules = result.racers[0], result.declared.rules
     used = f"{result.runs_used:,} of {result.most_runs:,} runs"
+    known = guarantee(result.standing.race, result.deciding)
+    known = f": {known}" if known else ""
     if not result.standing.whole:
-        return f"The race goes on: {first.name} leads after {seeds(first.seeds)} ({used})."
+        return f"The race goes on: {first.name} leads after {seeds(first.seeds)} ({used}){known}."
     what = result.deciding.score.words
     if rules.target is not None:
         unit = COST_AXES[rules.decides].unit
         what = f"{'' if unit == 'bytes' else f'{unit} '}to {_goal(result)}"
-    about = f"{_value(result, first)} {what}, {seeds(first.seeds)}, {used}"
+    about = f"{seeds(first.seeds)}, {used}"
+    if not math.isnan(first.value):
+        about = f"{_value(result, first)} {what}, {about}"
     if not result.decided:
-        return f"Undecided: {first.name} leads ({about}), and {_rivals(result)}."
-    return (
-        f"Choose {first.name}: with 95 % confidence nothing that raced is more than {_margin(result)} "
-        f"({about}). {_advice(result)}"
-    ).strip()
+        return f"Undecided: {first.name} leads ({about}){known}; {_rivals(result)}."
+    return (f"Choose {first.name}: {CERTAIN} {_margin(result)} ({about}). {_advice(result)}").strip()
 
 
 def _margin(result: RaceResult) -> str:
-    rules, score = result.declared.rules, result.deciding.score
-    if rules.target is None and not score.is_share:
-        return f"{rules.margin:g} better in {score.words}"
-    if rules.target is None:
-        return f"{rules.margin:g} {'point' if rules.margin == 1 else 'points'} of accuracy better"
-    return f"{rules.margin:g} times cheaper in {rules.decides.replace('_', ' ')}"
+    return more(result.deciding, result.declared.rules.margin)
 
 
 def _goal(result: RaceResult) -> str:
@@ -116,6 +113,8 @@ def notes(result: RaceResult) -> list[str]:
         "of its runs do.",
         "A variant leaves when another is better. A variant that cannot be more than the margin better than "
         "the leader rests, and is not run with more seeds.",
+        "A mean is over all seeds of a line, and lines have different seeds. Differences are over seeds that "
+        "both have.",
     ]
     if rules.target is not None:
         found.append(

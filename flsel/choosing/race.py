@@ -180,7 +180,8 @@ class Race:
         seeds: Seeds of each, likewise.
         leader: Who leads, ``[races]``.
         decided: Whether the leader is within the margin of the best, likewise.
-        over: Whether more seeds are of no use: decided, or no variant that is left can win, likewise.
+        over: Whether more seeds are of no use: decided, no variant that is left can win, or none arrives in
+            any seed, likewise.
         spread: Of all pairs at the first look.
         resolution: As given.
     """
@@ -227,6 +228,8 @@ class Race:
         self._pass(at, both)
         self._lead(at, ran, used, below)
         self._end(at, both & pairs.closed)
+        if below is not None:  # the leader arrives most often
+            self.over[at] |= np.isneginf(below[np.arange(len(at)), self.leader[at]]).all(axis=1)
 
     def _pass(self, at: np.ndarray, both: np.ndarray) -> None:
         """Leave out who is worse than another."""
@@ -254,6 +257,12 @@ class Race:
         self.over[at] = self.decided[at] | ~possible.any(axis=1)
         unsure[rows, self.leader[at]] = True
         self.running[at] = unsure
+
+    @property
+    def shortfall(self) -> np.ndarray:
+        """How much better than the leader the best may be, by bounds that hold at all looks, ``[races]``."""
+        bounds = self.upper[np.arange(len(self.left)), self.leader]
+        return np.asarray(np.where(self.left, bounds, 0.0).max(axis=1))
 
     @property
     def equivalent(self) -> np.ndarray:

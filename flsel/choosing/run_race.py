@@ -14,6 +14,7 @@ import numpy as np
 from flsel.choosing.choice_file import FILE, Declared, RaceRules, read_declared, write_declared
 from flsel.choosing.choose_config import ACCURACY, DEFAULT_MARGIN, DEFAULT_RATIO, ChooseConfig
 from flsel.choosing.entrants import find_entrants
+from flsel.choosing.guarantee import guarantee
 from flsel.choosing.race import Race, looks
 from flsel.comparison.cells import read_cells, shared_source, waiting
 from flsel.comparison.execute_cells import execute_cells
@@ -237,7 +238,7 @@ def follow(
         gone = [name for name, was, now in zip(names, before, race.left[0], strict=True) if was and not now]
         found.passed |= dict.fromkeys(gone, n)
         if said is not None:
-            said(_look_in_words(race, names, n, gone))
+            said(_look_in_words(found, names, n, gone))
         if race.over[0]:
             break
     found.whole = True
@@ -259,10 +260,13 @@ def _count(found: Standing, declared: Declared, runs: Sequence[Run]) -> None:
             found.lost.setdefault(run.variant, f"{run.status} in seed {run.seed}: {run.reason.rstrip('.')}")
 
 
-def _look_in_words(race: Race, names: Sequence[str], n: int, gone: Sequence[str]) -> str:
-    """Say who leads, how many are left and run on, and who left."""
+def _look_in_words(found: Standing, names: Sequence[str], n: int, gone: Sequence[str]) -> str:
+    """Say who leads, how many are left and run on, who left, and what is sure so far."""
+    race = found.race
     left, running = int(race.left.sum()), int(race.running.sum())
     told = f"{n} seeds: {names[int(race.leader[0])]} leads, {left} left"
     if not race.over[0]:
         told += f", {running} run on"
-    return told + (f"; out: {', '.join(gone)}" if gone else "")
+    told += f"; out: {', '.join(gone)}" if gone else ""
+    known = guarantee(race, found.deciding)
+    return f"{told}; {known}" if known and not race.over[0] else told

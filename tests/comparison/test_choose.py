@@ -185,6 +185,16 @@ def test_nobody_wins_where_nobody_always_arrives(tmp_path, runner):
     assert sum(runner.executed.values()) == 6
 
 
+def test_a_race_to_a_target_that_no_run_reaches_ends_at_the_first_look(tmp_path, runner):
+    runner._curve = lambda variant, seed: {"curve": made.climb(0.5, rounds=40)}
+    found = choose(tmp_path, ("Uniform", "PowD"), decides="rounds", target=0.9, last=1)
+    assert sum(runner.executed.values()) == 6
+    assert found.headline.startswith("Undecided: Uniform leads (3 seeds, 6 of ")
+    assert "nobody that is left reaches the target in every seed: lower the target" in found.headline
+    found.write()
+    assert (found.folder / "best.yaml").read_text().startswith("# Undecided: Uniform leads (3 seeds, 6 of ")
+
+
 def entrants(config: RunConfig, **wanted: Any):
     from flsel.choosing.entrants import find_entrants
     from flsel.execution.executor import Sources
