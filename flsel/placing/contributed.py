@@ -14,8 +14,9 @@ import numpy as np
 from flsel.errors import UserError, users_code
 from flsel.files.shipped import brought_along
 from flsel.placing.placement import SeedMean, distinct_scenarios, place_runs
-from flsel.placing.placement_report import FORMAT, all_table, points, ratio
+from flsel.placing.placement_report import FORMAT, all_table, cells, headings, key_of
 from flsel.placing.shipped_atlas import (
+    ACCURACIES,
     BASE,
     Measurements,
     ShippedAtlas,
@@ -25,7 +26,6 @@ from flsel.placing.shipped_atlas import (
 )
 
 CONTRIBUTED = "contributed"
-_MEANS = ("points", "worst", "rounds", "bytes")
 
 
 def contributions(folder: Path | None = None) -> list[dict[str, Any]]:
@@ -51,14 +51,18 @@ def _read(path: Path) -> dict[str, Any]:
         if plain["format"] != FORMAT or not plain["entries"]:
             raise UserError(f"{path} is of another format; place the selector again.")
         paired, seeds = bool(plain["paired"]), int(plain["seeds"])
-        entries = {name: [_mean(entry, key) for key in _MEANS] for name, entry in plain["entries"].items()}
-        _ = [entry["tuned"] for entry in plain["entries"].values()]
-    if plain["atlas"] not in atlas_names():
-        raise UserError(f"{path} is of the atlas {plain['atlas']!r}, and there is none of this name.")
-    atlas = read_atlas(plain["atlas"])
+        atlas_name, _ = plain["atlas"], [entry["tuned"] for entry in plain["entries"].values()]
+    if atlas_name not in atlas_names():
+        raise UserError(f"{path} is of the atlas {atlas_name!r}, and there is none of this name.")
+    atlas = read_atlas(atlas_name)
+    with users_code(f"{path} is no placement that flsel place wrote", reads=True):
+        entries = {
+            name: {measure: _mean(entry, measure) for measure in ("accuracy", *atlas.shown)}
+            for name, entry in plain["entries"].items()
+        }
     with users_code(f"{rows} has not the rows that flsel place wrote", reads=True):
         lines = csv.DictReader(rows.read_text(encoding="utf-8").splitlines())
-        found = measurements(list(lines), tuple(atlas.scenarios))
+        found = measurements(list(lines), tuple(atlas.scenarios), atlas.parts, atlas.measures)
     accuracy = found.values["accuracy"]
     if set(found.selectors) != set(entries) or accuracy.shape[1] != seeds or np.isnan(accuracy).any():
         raise UserError(
@@ -67,7 +71,8 @@ def _read(path: Path) -> dict[str, Any]:
         )
     kept, _ = distinct_scenarios(list(atlas.scenarios))
     base = atlas.measured.of("accuracy", BASE)[:, :seeds]
-    for name, (gain, *_) in entries.items():
+    for name, entry in entries.items():
+        gain = entry["accuracy"]
         points = 100 * float((found.of("accuracy", name) - base)[kept].mean())
         if paired and not math.isclose(points, gain.value, abs_tol=1e-3):
             raise UserError(f"{path} says {gain.value:+.4f} points for {name}, and its rows {points:+.4f}.")
@@ -98,8 +103,8 @@ def with_contributions(atlas: ShippedAtlas, seeds: int, folder: Path | None = No
     return replace(atlas, measured=Measurements(tuple(names), joined))
 
 
-def _mean(entry: dict[str, Any], key: str) -> SeedMean:
-    value, low, high = map(float, entry[key])
+def _mean(entry: dict[str, Any], measure: str) -> SeedMean:
+    value, low, high = map(float, entry[key_of(measure)])
     return SeedMean(value, low, high)
 
 
@@ -111,12 +116,12 @@ def atlas_table(atlas: ShippedAtlas, folder: Path | None = None) -> tuple[list[s
         if plain["atlas"] != atlas.name:
             continue
         for name, entry in plain["entries"].items():
-            gain, worst, rounds, sent = (_mean(entry, key) for key in _MEANS)
+            means = {measure: _mean(entry, measure) for measure in atlas.shown}
+            decides = means[atlas.decides].value
+            gain = decides if atlas.decides in ACCURACIES else -math.log(decides)
             told = f"{plain['file']}, {plain['seeds']} seeds"
             told += "" if plain["paired"] else ", not paired"
             told += f", tuned: {entry['tuned']}" if entry["tuned"] else ""
-            lines.append((gain.value, [name, points(gain), points(worst), ratio(rounds), ratio(sent), told]))
+            lines.append((gain, [name, *cells(atlas, means, int(entry.get("missed", 0))), told]))
     lines.sort(key=lambda line: -line[0])
-    target = f"{100 * atlas.target:g} %"
-    head = ["selector", f"points to {BASE}", "worst tenth", f"rounds to {target}", "bytes", "from"]
-    return head, [line for _, line in lines]
+    return ["selector", *headings(atlas), "from"], [line for _, line in lines]

@@ -15,8 +15,9 @@ class PlaceConfig:
     """One placement.
 
     Attributes:
-        atlas: Atlas whose scenarios are run: ``fashion``, ``mnist``, ``sizes`` or ``synthetic``.
-        seeds: Number of seeds, 2 to 5.
+        atlas: Atlas whose scenarios are run: ``fashion``, ``mnist``, ``sizes``, ``synthetic``, or ``time``,
+            which ranks by simulated seconds to the target.
+        seeds: Number of seeds, 2 to 5; null takes all that the atlas has.
         variants: YAML file of settings that are placed: by name settings to change, as for ``flsel compare``.
         objective: Local objective of all that is placed, such as ``FedProx``; null is plain training.
         max_concurrent: Largest number of runs at a time, >= 1; Ray executes more than one.
@@ -34,7 +35,7 @@ class PlaceConfig:
     """
 
     atlas: str = "synthetic"
-    seeds: Annotated[int, Range(2, 5)] = 5
+    seeds: Annotated[int | None, Range(2, 5)] = None
     variants: Annotated[str | None, UserPath()] = None
     objective: str | None = None
     max_concurrent: Annotated[int, Range(1)] = 1
@@ -54,6 +55,4 @@ class PlaceConfig:
     @property
     def resources(self) -> Resources | None:
         """What runs may use on Ray; None where this process executes them."""
-        if self.max_concurrent == 1 and self.gpus == 0 and self.address is None:
-            return None
-        return Resources.of(self)
+        return Resources.asked(self)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from flsel.comparison.run_table import Run
-from flsel.placing.shipped_atlas import BASE, MEASURES, SKEWED, Measurements, ShippedAtlas
+from flsel.placing.shipped_atlas import ACCURACIES, BASE, REACHED, SKEWED, Measurements, ShippedAtlas
 
 FAMILIES: Mapping[str, Callable[[str, str], bool]] = {
     "all scenarios": lambda partition, mode: True,
@@ -48,7 +48,8 @@ class Placement:
 
     Attributes:
         atlas: The atlas.
-        scenarios: Partition and mode of the scenarios that count; a scenario that is another one is left out.
+        scenarios: The parts of the scenarios that count, partition and mode last; a scenario that is another
+            one is left out.
         placed: Names of what was placed.
         measured: All results with the placed seeds, the committed ones first.
         repeated: Whether the three runs of the baseline had the committed results; else the baseline was run
@@ -60,7 +61,7 @@ class Placement:
     """
 
     atlas: ShippedAtlas = field(repr=False)
-    scenarios: tuple[tuple[str, str], ...] = field(repr=False)
+    scenarios: tuple[tuple[str, ...], ...] = field(repr=False)
     placed: tuple[str, ...]
     measured: Measurements = field(repr=False)
     repeated: bool
@@ -74,22 +75,35 @@ class Placement:
         """Seeds of every scenario."""
         return int(self.measured.values["accuracy"].shape[1])
 
-    def gains(self, selector: str, measure: str = "accuracy") -> np.ndarray:
-        """Return points above the baseline, ``[scenarios, seeds]``."""
-        found: np.ndarray = 100 * self.measured.of(measure, selector)
+    def gains(self, selector: str, measure: str | None = None) -> np.ndarray:
+        """Return what is better than the baseline's, ``[scenarios, seeds]``.
+
+        Args:
+            selector: Its name.
+            measure: What is measured; None is what decides.
+
+        Returns:
+            Points of accuracy, or minus the logarithm of a ratio of costs.
+        """
+        measure = measure or self.atlas.decides
+        found: np.ndarray = (100 if measure in ACCURACIES else -1) * self.measured.of(measure, selector)
         return found
 
     def family(self, name: str) -> np.ndarray:
         """Return which scenarios are of a family, bool ``[scenarios]``."""
-        return np.array([FAMILIES[name](*scenario) for scenario in self.scenarios])
+        return np.array([FAMILIES[name](*scenario[-2:]) for scenario in self.scenarios])
 
-    def mean_gain(self, selector: str, family: str = "all scenarios", measure: str = "accuracy") -> SeedMean:
-        """Return the mean difference to the baseline in a family."""
+    def mean_gain(self, selector: str, family: str = "all scenarios", measure: str | None = None) -> SeedMean:
+        """Return the mean of :meth:`gains` in a family."""
         return SeedMean.over_seeds(self.gains(selector, measure)[self.family(family)].mean(axis=0))
 
     def best(self, family: str) -> str:
-        """Return the committed or contributed selector with the largest mean in a family."""
+        """Return the committed or contributed selector with the largest mean in a family.
+
+        Where a cost decides, one that misses the target in the baseline's place is none.
+        """
         others = [name for name in self.measured.selectors if name not in self.placed]
+        others = [name for name in others if not self.missed(name)]
         return max(others, key=lambda name: self.mean_gain(name, family).value)
 
     def to_best(self, selector: str, family: str) -> SeedMean:
@@ -102,6 +116,12 @@ class Placement:
         """Return the geometric mean ratio of a cost to the baseline's; a bound where runs are late."""
         found = SeedMean.over_seeds(self.measured.of(cost, selector).mean(axis=0))
         return SeedMean(*(float(np.exp(end)) for end in (found.value, found.low, found.high)))
+
+    def missed(self, selector: str) -> int:
+        """Return how many runs miss the target that the baseline's reaches; 0 where no cost decides."""
+        if self.atlas.decides in ACCURACIES:
+            return 0
+        return int((self.measured.of(REACHED, selector) < 0).sum())
 
     def rank(self, selector: str, family: str = "all scenarios") -> int:
         """Return the place by mean difference among all, from 1."""
@@ -138,13 +158,13 @@ def place_runs(
     here = _array(atlas, base, (BASE,), seeds)[:, kept] if base else None
     at = atlas.measured.selectors.index(BASE)
     relative = {}
-    for k, measure in enumerate(MEASURES):
+    for k, measure in enumerate(atlas.measures):
         theirs, baseline = committed[measure], committed[measure][..., at, None]
         own, own_base = ours[k], baseline if here is None else here[k]
-        if measure in ("rounds", "bytes"):
-            relative[measure] = np.concatenate([np.log(theirs / baseline), np.log(own / own_base)], axis=2)
-        else:
+        if measure in ACCURACIES or measure == REACHED:
             relative[measure] = np.concatenate([theirs - baseline, own - own_base], axis=2)
+        else:
+            relative[measure] = np.concatenate([np.log(theirs / baseline), np.log(own / own_base)], axis=2)
     every = Measurements((*atlas.measured.selectors, *names), relative)
     repeated = here is None and all(atlas.is_paired(run) for run in runs)
     return Placement(atlas, scenarios, names, every, repeated, tuple(runs), *where)
@@ -153,7 +173,7 @@ def place_runs(
 def _array(atlas: ShippedAtlas, runs: Sequence[Run], names: tuple[str, ...], seeds: int) -> np.ndarray:
     """Return the measures of runs, ``[measures, scenarios, seeds, names]``."""
     scenarios = list(atlas.scenarios)
-    found = np.full((len(MEASURES), len(scenarios), seeds, len(names)), np.nan)
+    found = np.full((len(atlas.measures), len(scenarios), seeds, len(names)), np.nan)
     for run in runs:
         place = scenarios.index(run.scenario), run.seed - 1, names.index(run.variant)
         for k, value in enumerate(atlas.measure(run).values()):
@@ -161,14 +181,14 @@ def _array(atlas: ShippedAtlas, runs: Sequence[Run], names: tuple[str, ...], see
     return found
 
 
-def distinct_scenarios(names: Sequence[str]) -> tuple[list[int], tuple[tuple[str, str], ...]]:
-    """Return the scenarios that are no other one, and partition and mode of each.
+def distinct_scenarios(names: Sequence[str]) -> tuple[list[int], tuple[tuple[str, ...], ...]]:
+    """Return the scenarios that are no other one, and the parts of each.
 
     Under a mode by client size all clients are available if all have the same size.
     """
-    found: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, ...], int] = {}
     for at, name in enumerate(names):
-        partition, mode = name.split(", ")
+        *before, partition, mode = name.split(", ")
         everybody = mode in BY_SIZE and partition not in UNEQUAL
-        found.setdefault((partition, EVERYBODY if everybody else mode), at)
+        found.setdefault((*before, partition, EVERYBODY if everybody else mode), at)
     return list(found.values()), tuple(found)

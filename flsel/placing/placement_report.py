@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import io
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from flsel.config import RunConfig
 from flsel.files import write_atomic
 from flsel.files.escaping import markdown_code, markdown_text
 from flsel.placing.placement import FAMILIES, Placement, SeedMean
-from flsel.placing.shipped_atlas import BASE, MEASURES
+from flsel.placing.shipped_atlas import ACCURACIES, BASE, ShippedAtlas
 
 FORMAT = 1
 _MOST_NAMED = 3
@@ -34,9 +35,40 @@ def ratio(mean: SeedMean) -> str:
     return f"{mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
 
 
+def headings(atlas: ShippedAtlas) -> list[str]:
+    """Return headings of what is shown of an atlas, in the order of :func:`cells`."""
+    own = {"accuracy": f"points to {BASE}", "worst": "worst tenth"}
+    target = f"to {100 * atlas.target:g} %, ratio"
+    found = [own.get(name, f"{name.replace('_', ' ')} {target}") for name in atlas.shown]
+    return found if atlas.decides in ACCURACIES else [*found, "missed"]
+
+
+def cells(atlas: ShippedAtlas, means: Mapping[str, SeedMean], missed: int) -> list[str]:
+    """Write what :func:`mean_of` returned of all that is shown, and how often the target was missed."""
+    found = [points(means[name]) if name in ACCURACIES else ratio(means[name]) for name in atlas.shown]
+    return found if atlas.decides in ACCURACIES else [*found, str(missed)]
+
+
+def mean_of(placement: Placement, selector: str, measure: str) -> SeedMean:
+    """Return a selector's points or ratio to the baseline over all scenarios."""
+    if measure in ACCURACIES:
+        return placement.mean_gain(selector, measure=measure)
+    return placement.ratio(selector, measure)
+
+
+def difference(placement: Placement, gain: SeedMean) -> str:
+    """Write a difference in what decides: points, or a ratio of costs."""
+    if placement.atlas.decides in ACCURACIES:
+        return points(gain)
+    return ratio(SeedMean(*(math.exp(-end) for end in (gain.value, gain.high, gain.low))))
+
+
 def sentence(placement: Placement, selector: str) -> str:
     """Say where a selector stands."""
-    gain, count = placement.mean_gain(selector), len(placement.scenarios)
+    atlas, gain, count = placement.atlas, placement.mean_gain(selector), len(placement.scenarios)
+    missed = placement.missed(selector)
+    points_decide = atlas.decides in ACCURACIES
+    cost = f"times {BASE}'s {atlas.decides.replace('_', ' ')} to {100 * atlas.target:g} %"
     best = placement.best("all scenarios")
     first = placement.first(selector)
     named = ", ".join(f"({name})" for name in first[:_MOST_NAMED])
@@ -44,10 +76,17 @@ def sentence(placement: Placement, selector: str) -> str:
     told = f"; first in {len(first)}: {named}{more}" if first else "; first in none"
     rank, size = placement.rank(selector), len(placement.measured.selectors)
     return (
-        f"{selector} is number {rank} of {size} on the atlas {placement.atlas.name}: {points(gain)} points "
-        f"to {BASE} over {count} scenarios and {placement.seeds} seeds, above {BASE} in "
-        f"{placement.above(selector)} of {count}{told}. The best is {best}; to it the difference is "
-        f"{points(placement.to_best(selector, 'all scenarios'))}."
+        f"{selector} is number {rank} of {size} on the atlas {atlas.name}: {difference(placement, gain)} "
+        f"{f'points to {BASE}' if points_decide else cost} over {count} scenarios and {placement.seeds} "
+        f"seeds, {'above' if points_decide else 'below'} {BASE} in {placement.above(selector)} of "
+        f"{count}{told}. "
+        f"The best is {best}; to it the {'difference' if points_decide else 'ratio'} is "
+        f"{difference(placement, placement.to_best(selector, 'all scenarios'))}."
+        + (
+            f" Its ratio is too low: {missed} of its runs miss a target that {BASE}'s reach."
+            if missed
+            else ""
+        )
     )
 
 
@@ -67,6 +106,11 @@ def notes(placement: Placement) -> list[str]:
         f"Costs are ratios to {BASE}'s until {100 * placement.atlas.target:g} % test accuracy. A run that "
         "does not arrive counts as its end, so a ratio with such runs is a bound.",
     ]
+    if placement.atlas.decides not in ACCURACIES:
+        found.append(
+            f"*Missed* is the number of runs that miss the target although {BASE}'s reaches it. The ratio "
+            "of such a selector is too low, and it is never called the best."
+        )
     return [*found, *(f"{name} was tuned: {how}." for name, how in placement.tuned.items())]
 
 
@@ -80,37 +124,27 @@ def family_table(placement: Placement, selector: str) -> tuple[list[str], list[l
         body.append(
             [
                 f"{family} ({inside})", str(placement.rank(selector, family)),
-                points(placement.mean_gain(selector, family)), placement.best(family),
-                points(placement.to_best(selector, family)),
+                difference(placement, placement.mean_gain(selector, family)), placement.best(family),
+                difference(placement, placement.to_best(selector, family)),
             ]
         )  # fmt: skip
-    return ["scenarios", "rank", f"points to {BASE}", "best", "points to it"], body
+    what = "points" if placement.atlas.decides in ACCURACIES else "ratio"
+    return ["scenarios", "rank", f"{what} to {BASE}", "best", f"{what} to it"], body
 
 
 def all_table(placement: Placement) -> tuple[list[str], list[list[str]]]:
     """Return a line for each selector, the best first."""
     names = sorted(placement.measured.selectors, key=lambda name: -placement.mean_gain(name).value)
-    body = [
-        [
-            f"{name} (placed)" if name in placement.placed else name, points(placement.mean_gain(name)),
-            points(placement.mean_gain(name, measure="worst")), ratio(placement.ratio(name, "rounds")),
-            ratio(placement.ratio(name, "bytes")),
-        ]
-        for name in names
-        if name != BASE
-    ]  # fmt: skip
-    target = f"{100 * placement.atlas.target:g} %"
-    return [
-        "selector",
-        f"points to {BASE}",
-        "worst tenth",
-        f"rounds to {target}, ratio",
-        "bytes, ratio",
-    ], body
+    body = []
+    for name in (name for name in names if name != BASE):
+        means = {measure: mean_of(placement, name, measure) for measure in placement.atlas.shown}
+        shown = f"{name} (placed)" if name in placement.placed else name
+        body.append([shown, *cells(placement.atlas, means, placement.missed(name))])
+    return ["selector", *headings(placement.atlas)], body
 
 
 def heat_map(placement: Placement) -> bytes:
-    """Draw the points to the baseline in every scenario, what is placed on top, as PNG."""
+    """Draw what decides relative to the baseline in every scenario, what is placed on top, as PNG."""
     from matplotlib.figure import Figure
 
     names = sorted(placement.measured.selectors, key=lambda name: -placement.mean_gain(name).value)
@@ -118,6 +152,7 @@ def heat_map(placement: Placement) -> bytes:
     shown = np.stack([placement.gains(name).mean(axis=1) for name in names])
     figure = Figure(figsize=(9, 1.6 + 0.27 * len(names)), layout="constrained")
     axes = figure.subplots()
+    scored = placement.atlas.decides in ACCURACIES
     limit = max(float(np.quantile(np.abs(shown), 0.95)), 1e-9)
     image = axes.imshow(shown, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
     labels = [", ".join(scenario) for scenario in placement.scenarios]
@@ -127,9 +162,12 @@ def heat_map(placement: Placement) -> bytes:
     axes.axhline(len(placement.placed) - 0.5, color="black", linewidth=1.5)
     for (row, column), value in np.ndenumerate(shown):
         colour = "white" if abs(value) > 0.6 * limit else "black"
-        text = f"{value:+.0f}" if round(value) else "0"
+        text = (f"{value:+.0f}" if round(value) else "0") if scored else f"{math.exp(-value):.2f}"
         axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
-    figure.colorbar(image, label=f"points to {BASE}")
+    cost = placement.atlas.decides.replace("_", " ")
+    figure.colorbar(
+        image, label=f"points to {BASE}" if scored else f"ln of {BASE}'s {cost} over a selector's"
+    )
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=130)
     return drawn.getvalue()
@@ -139,10 +177,9 @@ def result_rows(placement: Placement) -> list[dict[str, Any]]:
     """Return a row for each run of what was placed, as an atlas has them."""
     rows = []
     for run in placement.runs:
-        partition, mode = run.scenario.split(", ")
+        parts = dict(zip(placement.atlas.parts, run.scenario.split(", "), strict=True))
         measured = {name: f"{value:.6g}" for name, value in placement.atlas.measure(run).items()}
-        rows.append({"partition": partition, "availability": mode, "seed": run.seed,
-                     "selector": run.variant, **measured})  # fmt: skip
+        rows.append({**parts, "seed": run.seed, "selector": run.variant, **measured})
     return rows
 
 
@@ -154,10 +191,10 @@ def summary(placement: Placement) -> dict[str, Any]:
         entries[name] = {
             "rank": placement.rank(name),
             "of": len(placement.measured.selectors),
-            "points": _ends(placement.mean_gain(name)),
-            "worst": _ends(placement.mean_gain(name, measure="worst")),
-            "rounds": _ends(placement.ratio(name, "rounds")),
-            "bytes": _ends(placement.ratio(name, "bytes")),
+            **{
+                key_of(measure): _ends(mean_of(placement, name, measure)) for measure in placement.atlas.shown
+            },
+            "missed": placement.missed(name),
             "selector": run.settings["selector"],
             "objective": run.settings.get("objective"),
             "tuned": placement.tuned.get(name, ""),
@@ -168,12 +205,17 @@ def summary(placement: Placement) -> dict[str, Any]:
         "atlas": placement.atlas.name,
         "seeds": placement.seeds,
         "paired": placement.repeated,
-        "measures": list(MEASURES),
+        "measures": list(placement.atlas.measures),
         "entries": entries,
         "versions": dict(placement.runs[0].summary.get("versions", {})),
         "commit": placement.runs[0].summary.get("git_commit"),
         "commands": list(placement.commands),
     }
+
+
+def key_of(measure: str) -> str:
+    """Return the name of a measure in a placement's JSON file."""
+    return "points" if measure == "accuracy" else measure
 
 
 def _ends(mean: SeedMean) -> list[float]:
@@ -195,7 +237,7 @@ def to_text(placement: Placement) -> str:
         parts += [f"**{markdown_text(sentence(placement, name))}**", ""]
         parts += [to_markdown(*family_table(placement, name)), ""]
     parts += ["## All selectors", "", to_markdown(*all_table(placement)), ""]
-    parts += [f"![Points to {BASE} in every scenario](heatmap.png)", ""]
+    parts += [f"![{headings(placement.atlas)[0]} in every scenario](heatmap.png)", ""]
     parts += [f"- {markdown_text(note)}" for note in notes(placement)]
     parts += ["", *(markdown_code(command) for command in placement.commands)]
     return "\n".join(parts) + "\n"

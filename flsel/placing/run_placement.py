@@ -52,9 +52,13 @@ def run_placement(
         UserError: If something does not fit, or the folder holds another placement.
         Interrupted: If a signal stopped it; the same command continues it.
     """
-    atlas = with_contributions(read_atlas(wanted.atlas), wanted.seeds)
+    atlas = read_atlas(wanted.atlas)
+    seeds = wanted.seeds or atlas.most_seeds
+    if seeds > atlas.most_seeds:
+        raise UserError(f"seeds must be at most {atlas.most_seeds} on the atlas {atlas.name}, got {seeds}.")
+    atlas = with_contributions(atlas, seeds)
     variants = _variants(selectors, wanted, more, atlas)
-    grid = atlas.grid(variants, wanted.seeds)
+    grid = atlas.grid(variants, seeds)
     shown = re.sub(r"[^\w.=+-]+", "_", f"{'-'.join(v.name for v in variants)}-{atlas.name}")[-80:]
     folder = home(wanted.folder) / (wanted.name or shown.strip("._-"))
     source = shared_source(grid, Sources())  # what is missing is said before anything is written
@@ -62,11 +66,11 @@ def run_placement(
     with Lock(folder, "placement"), executor.ready(source):
         # What fails always is said after one run.
         _execute(folder, replace(grid, scenarios=grid.scenarios[:1], seeds=(1,)), executor, quiet=quiet)
-        base = _execute(folder, _baseline(atlas, wanted.seeds), executor, quiet=quiet)
+        base = _execute(folder, _baseline(atlas, seeds), executor, quiet=quiet)
         runs = _execute(folder, grid, executor, quiet=quiet)
         same = all(atlas.repeats(run) for run in base) and all(atlas.is_paired(run) for run in runs)
         if not same:
-            whole = atlas.grid((Variant(BASE, {"selector": BASE}),), wanted.seeds)
+            whole = atlas.grid((Variant(BASE, {"selector": BASE}),), seeds)
             base = _execute(folder, whole, executor, quiet=quiet)
     tuned = {variant.name: _tuned(variant.tuned) for variant in variants if variant.tuned is not None}
     return replace(place_runs(atlas, runs, base if not same else [], (folder, known)), tuned=tuned)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,12 @@ from flsel.files.shipped import brought_along
 from flsel.metrics import first_hit
 
 MEASURES = ("accuracy", "worst", "rounds", "bytes")
-"""Test accuracy, training accuracy of the worst tenth of the clients; rounds and bytes to the target."""
+"""What most atlases measure: test accuracy, training accuracy of the worst tenth of the clients; rounds and
+bytes to the target."""
+ACCURACIES = {"accuracy": "test/accuracy", "worst": "client_train/accuracy_worst10"}
+"""Measures at the end of a run, by their columns."""
+REACHED = "reached"
+"""Whether a run reaches the target, where a cost to it decides. All other measures are such costs."""
 BASE = "Uniform"
 SKEWED = ("Dirichlet 0.1", "2SPC", "1SPC", "HiCS mix")
 """Partitions whose clients have few labels."""
@@ -49,7 +54,7 @@ class ShippedAtlas:
     """An atlas.
 
     Attributes:
-        name: ``synthetic``, ``fashion``, ...
+        name: ``synthetic``, ``fashion``, ``time``, ...
         title: What it compares.
         target: Test accuracy to reach.
         last: Evaluations in the mean at the end, and in the running mean to the target.
@@ -57,6 +62,8 @@ class ShippedAtlas:
         scenarios: Changes to them, by name.
         fingerprints: Of what runs of a cell share, by ``scenario, seed``.
         measured: The committed results.
+        parts: What the parts of a scenario's name are, such as its partition.
+        decides: The measure by which selectors are ranked: ``accuracy``, or a cost to the target.
     """
 
     name: str
@@ -67,6 +74,18 @@ class ShippedAtlas:
     scenarios: Mapping[str, Mapping[str, Any]]
     fingerprints: Mapping[str, Mapping[str, str]]
     measured: Measurements
+    parts: tuple[str, ...]
+    decides: str = "accuracy"
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What is measured of a run."""
+        return tuple(self.measured.values)
+
+    @property
+    def shown(self) -> list[str]:
+        """What means are shown of, what decides first."""
+        return [self.decides, *(name for name in self.measures if name not in (self.decides, REACHED))]
 
     @property
     def most_seeds(self) -> int:
@@ -84,12 +103,13 @@ class ShippedAtlas:
         accuracy = columns["test/accuracy"]
         hit = first_hit(accuracy, self.target, window=self.last)
         at = -1 if hit is None else hit
-        return {
-            "accuracy": float(accuracy[-self.last :].mean()),
-            "worst": float(columns["client_train/accuracy_worst10"][-self.last :].mean()),
-            "rounds": float(columns["rounds"][at]),
-            "bytes": float(columns["bytes"][at]),
+        ends = {
+            name: float(columns[column][-self.last :].mean())
+            for name, column in ACCURACIES.items()
+            if name in self.measures
         }
+        known = ends | {REACHED: float(hit is not None)}
+        return {name: known[name] if name in known else float(columns[name][at]) for name in self.measures}
 
     def is_paired(self, run: Run) -> bool:
         """Tell whether a run had the data, the initial model and the availability of the committed ones."""
@@ -123,17 +143,29 @@ def read_atlas(name: str) -> ShippedAtlas:
     plain = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    return ShippedAtlas(name, measured=measurements(rows, tuple(plain["scenarios"])), **plain)
+    head = list(rows[0])
+    parts, measures = head[: head.index("seed")], head[head.index("selector") + 1 :]
+    found = measurements(rows, tuple(plain["scenarios"]), parts, measures)
+    return ShippedAtlas(name, measured=found, parts=tuple(parts), **plain)
 
 
-def measurements(rows: list[dict[str, str]], scenarios: tuple[str, ...]) -> Measurements:
-    """Make arrays of rows, of which each is a run."""
+def measurements(
+    rows: list[dict[str, str]], scenarios: tuple[str, ...], parts: Sequence[str], measures: Sequence[str]
+) -> Measurements:
+    """Make arrays of rows, of which each is a run.
+
+    Args:
+        rows: The rows.
+        scenarios: Names of the scenarios.
+        parts: Columns that make the name of a scenario.
+        measures: Columns of results.
+    """
     selectors = tuple(dict.fromkeys(row["selector"] for row in rows))
     seeds = max(int(row["seed"]) for row in rows)
-    values = {name: np.full((len(scenarios), seeds, len(selectors)), np.nan) for name in MEASURES}
+    values = {name: np.full((len(scenarios), seeds, len(selectors)), np.nan) for name in measures}
     for row in rows:
-        scenario = scenarios.index(f"{row['partition']}, {row['availability']}")
+        scenario = scenarios.index(", ".join(row[part] for part in parts))
         place = scenario, int(row["seed"]) - 1, selectors.index(row["selector"])
-        for name in MEASURES:
+        for name in measures:
             values[name][place] = float(row[name])
     return Measurements(selectors, values)

@@ -43,19 +43,22 @@ def atlas() -> ShippedAtlas:
     return read_atlas("synthetic")
 
 
-def runs_like(atlas: ShippedAtlas, selector: str, name: str, more: float = 0.0, seeds: int = 5) -> list[Any]:
-    """Runs with the committed results of a selector, and more accuracy."""
+def runs_like(
+    atlas: ShippedAtlas, selector: str, name: str, more: float = 0.0, seeds: int = 5, faster: float = 1.0
+) -> list[Any]:
+    """Runs with the committed results of a selector, more accuracy, and a share of the simulated seconds."""
     found = []
     for at, scenario in enumerate(atlas.scenarios):
         for seed in range(1, seeds + 1):
-            value = {m: float(atlas.measured.of(m, selector)[at, seed - 1]) for m in MEASURES}
+            value = {m: float(atlas.measured.of(m, selector)[at, seed - 1]) for m in atlas.measures}
             accuracy = value["accuracy"] + more
             # Reached at once where the target is, so that costs are what the last column says.
             columns = {
                 "test/accuracy": np.full(9, accuracy),
-                "client_train/accuracy_worst10": np.full(9, value["worst"]),
+                "client_train/accuracy_worst10": np.full(9, value.get("worst", np.nan)),
                 "rounds": np.full(9, value["rounds"]),
-                "bytes": np.full(9, value["bytes"]),
+                "bytes": np.full(9, value.get("bytes", np.nan)),
+                "simulated_seconds": np.full(9, faster * value.get("simulated_seconds", np.nan)),
             }
             settings = flsel.RunConfig().to_dict()
             summary = {"fingerprints": dict(atlas.fingerprints[f"{scenario}, {seed}"])}
@@ -123,6 +126,38 @@ def test_committed_numbers_are_those_of_the_atlas_page(atlas, tmp_path):
     for name, points in shown.items():
         assert f"{found.mean_gain(name).value:+.1f}" == points
     assert [line[0] for line in all_table(found)[1]] == sorted(shown, key=lambda n: -found.mean_gain(n).value)
+
+
+def test_seconds_decide_on_the_atlas_in_simulated_seconds(tmp_path):
+    """A selector with 0.6 of Uniform's seconds is first but for Oort, as the atlas's page has it."""
+    atlas = read_atlas("time")
+    with (ROOT / "docs/results/data/atlas_time.csv").open() as stream:
+        committed = [row for row in csv.DictReader(stream) if row["asked"] == "K"]
+    assert len(committed) == 12 * 3 * len(atlas.measured.selectors)
+    for row in committed:
+        scenario = ", ".join(row[part] for part in ("devices", "partition", "availability"))
+        at = list(atlas.scenarios).index(scenario), int(row["seed"]) - 1
+        assert atlas.measured.of("simulated_seconds", row["selector"])[at] == float(row["seconds"])
+        assert 100 * atlas.measured.of("accuracy", row["selector"])[at] == pytest.approx(
+            float(row["accuracy"])
+        )
+    runs = runs_like(atlas, BASE, "Mine", seeds=3, faster=0.6)
+    found = place_runs(atlas, runs, (), (tmp_path, ["flsel place mine.Mine --atlas time"]))
+    assert found.rank("Mine") == 1 + sum(
+        found.ratio(name, "simulated_seconds").value < 0.6 for name in atlas.measured.selectors
+    )
+    text = sentence(found, "Mine")
+    assert "0.60 [0.60, 0.60] times Uniform's simulated seconds to 70 % over 12 scenarios and 3 seeds" in text
+    assert "below Uniform in 12 of 12" in text
+    assert "The best is FedGS; to it the ratio is 0.7" in text  # Oort misses the target in two runs
+    lines = {line[0]: line for line in all_table(found)[1]}
+    assert lines["Oort"][1] == "0.57 [0.53, 0.62]"  # as on the atlas's page
+    assert lines["PowD"][1] == "2.34 [2.32, 2.37]"
+    assert [lines[name][-1] for name in ("Oort", "FedCS", "PowD", "FedGS")] == ["2", "3", "3", "0"]
+    assert family_table(found, "Mine")[0][2] == "ratio to Uniform"
+    assert write_placement(found)[1].stat().st_size > 10_000
+    assert {"devices", "simulated_seconds"} <= result_rows(found)[0].keys()
+    assert contributions(tmp_path)[0]["entries"]["Mine"]["simulated_seconds"] == [0.6, 0.6, 0.6]
 
 
 def test_families_are_ranked_each_for_itself(atlas, tmp_path):
@@ -241,9 +276,10 @@ def test_a_run_of_the_baseline_repeats_the_committed_one(atlas, tmp_path):
         (["place", "Nobody"], "Nobody"),
         (
             ["place", "MD", "--atlas", "moon"],
-            "atlas must be one of fashion, mnist, sizes, synthetic, got 'moon'",
+            "atlas must be one of fashion, mnist, sizes, synthetic, time, got 'moon'",
         ),
         (["place", "MD", "--seeds", "9"], "seeds must be"),
+        (["place", "MD", "--atlas", "time", "--seeds", "4"], "seeds must be at most 3 on the atlas time"),
         (["place", "MD", "--rounds", "3"], "rounds is a setting of runs, and an atlas has its own"),
         (["place", "MD", "MD"], "MD (placed) is placed twice"),
         (["atlas", "moon"], "atlas must be one of"),
