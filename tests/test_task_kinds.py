@@ -420,26 +420,57 @@ def test_a_regression_is_judged_by_its_loss(tmp_path):
     assert result.final["test/R2Score"] == pytest.approx(float(r2_score(found, data.y)), rel=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
-def test_one_logit_tells_two_classes_apart(shape, tmp_path):
+class OneOutput(LightningModule):
+    """Tells two classes apart by one output, a logit or a probability."""
+
+    def __init__(self, loss: nn.Module, last: nn.Module) -> None:
+        super().__init__()
+        self.net, self.loss = nn.Sequential(nn.Linear(6, 1), last), loss
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.loss(self(batch[0]).flatten(), batch[1].float())
+
+    def configure_optimizers(self) -> Any:
+        return optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "last", "threshold"),
+    [
+        (nn.BCEWithLogitsLoss, nn.Flatten(0), 0),
+        (nn.BCEWithLogitsLoss, nn.Identity(), 0),
+        (nn.BCELoss, nn.Sigmoid(), 0.5),
+    ],
+)
+def test_one_output_tells_two_classes_apart(loss, last, threshold, own, tmp_path):
     rows = Rows(lambda n: (X[n], int(LABELS[n] > 0)))
-    flat = nn.Flatten(0) if shape == (-1,) else nn.Identity()
     run = config(
         tmp_path,
         "regression",
         data=DataConfig(name=rows, validation=0.0, server=0.1, test=0.2),
-        model=lambda: nn.Sequential(nn.Linear(6, 1), flat),
-        loss=nn.BCEWithLogitsLoss,
+        model=OneOutput(loss(), last) if own else nn.Sequential(nn.Linear(6, 1), last),
+        loss=None if own else loss,
         evaluation=EvaluationConfig(per_client=True),
     )
     result, data = flsel.run(run), built(run).data.test
     with torch.no_grad():
-        logits = result.model(data.x).flatten()
+        outputs = result.model(data.x).flatten()
     assert result.score == Score("test/accuracy", "max")
-    assert result.final["test/accuracy"] == pytest.approx(float(((logits > 0) == data.y).float().mean()))
-    loss = nn.functional.binary_cross_entropy_with_logits(logits, data.y.float())
-    assert result.final["test/loss"] == pytest.approx(float(loss), rel=1e-5)
+    right = ((outputs > threshold) == data.y).float().mean()
+    assert result.final["test/accuracy"] == pytest.approx(float(right))
+    assert result.final["test/loss"] == pytest.approx(float(loss()(outputs, data.y.float())), rel=1e-5)
     assert 0 <= result.final["client_train/accuracy_mean"] <= 1
+
+
+def test_one_output_of_another_loss_tells_no_classes(tmp_path):
+    rows = Rows(lambda n: (X[n], int(LABELS[n] > 0)))
+    data = DataConfig(name=rows, validation=0.0, server=0.1, test=0.2)
+    run = config(tmp_path, "regression", data=data, model=OneOutput(nn.MSELoss(), nn.Identity()), loss=None)
+    assert flsel.run(run).score == Score("test/loss", "min")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from flsel.errors import UserError
 from flsel.local.judge import check_evaluation, check_losses
 from flsel.local.measure import pooled
 from flsel.local.program import Program
-from flsel.local.tasks import predicted, writes_to_inputs
+from flsel.local.tasks import writes_to_inputs
 from flsel.local.torch_internals import writes_to
 from flsel.local.visit import Visit, from_one
 from flsel.metrics import Better
@@ -281,8 +281,7 @@ class Evaluator:
                 count = min(program.at_once, len(examples) - first)  # a collate_fn may join examples in a row
                 outputs: Any = program.outputs(inputs) if program.classifies or scores is not None else None
                 if program.classifies:
-                    found = predicted(outputs, program.population.num_classes)
-                    hits += (found == targets).sum()
+                    hits += (program.predicted(outputs) == targets).sum()
                 if scores is not None:
                     scores.update(outputs, targets)
                 if program.by_logits:

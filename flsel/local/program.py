@@ -62,7 +62,8 @@ class Program:
         features: Looks at what enters the output layer, for an objective that reads or feeds it; else None.
         whole: Only Lightning's own Trainer can train the task. Outside of training its loss is the
             cross-entropy of its logits, if it has logits of classes.
-        classifies: The task's outputs are logits of the targets' classes, ``[B, C]``.
+        classifies: The task's outputs tell the targets' classes: logits ``[B, C]``, or see ``threshold``.
+        threshold: What an output is above for class 1 of two, where each example has one output; else None.
         measurable: Losses of the task can be asked outside of training.
         memory: What clients' optimizers remember between visits; None starts each of them anew.
         work: How many of its local steps a client does; None lets all do all of them.
@@ -89,6 +90,7 @@ class Program:
     features: Features | None = None
     whole: bool = False
     classifies: bool = True
+    threshold: float | None = None
     measurable: bool = True
     memory: OptimizerMemory | None = None
     work: ClientWork | None = None
@@ -143,8 +145,12 @@ class Program:
         return self.classifies and (self.whole or own)
 
     def outputs(self, x: Tree) -> Any:
-        """Return the task's outputs for a batch of inputs; logits ``[B, C]`` if the task classifies."""
+        """Return the task's outputs for a batch of inputs; those of :attr:`classifies` if it classifies."""
         return call(self.task, x)
+
+    def predicted(self, outputs: Tensor) -> Tensor:
+        """Return the classes that the outputs of a task that classifies tell, ``[B]``."""
+        return outputs.argmax(dim=1) if self.threshold is None else outputs.flatten() > self.threshold
 
     def as_given(self, batch: tuple[Tree, Tree]) -> Tree:
         """Return a batch as a step takes it: a LightningModule in the form of the data set's own examples."""

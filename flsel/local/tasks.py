@@ -97,13 +97,6 @@ class Classifier(nn.Module):
         return self._optimizer(p for p in self.net.parameters() if p.requires_grad)
 
 
-def predicted(outputs: Tensor, classes: int) -> Tensor:
-    """Return the classes ``[B]`` of logits ``[B, C]``, or of one logit each, that of class 1 of two."""
-    if classes == 2 and outputs.numel() == len(outputs):
-        return (outputs.flatten() > 0).long()
-    return outputs.argmax(dim=1)
-
-
 def own_loss(net: nn.Module, batch: Tree) -> Tensor:
     """Return the loss that a network computes itself of a whole batch (Hugging Face's ``model(**batch)``)."""
     output = call(net, batch)

@@ -93,8 +93,8 @@ def check_outputs(program: Program, test: Examples) -> Program:
         program.kept.renew()  # to leave the choice as it is after a measurement
     written, parameters = _written(x), _parameters(program)
     program = replace(program, differentiates=_differentiates(program, batch))
-    classifies = _classifies(program, batch, name)
-    program = replace(program, classifies=classifies)
+    classifies, threshold = _classifies(program, batch, name)
+    program = replace(program, classifies=classifies, threshold=threshold)
     program = replace(program, measurable=_measurable(program, batch, name))
     if _written(x) != written:
         raise UserError(writes_to_inputs(program.model))
@@ -140,8 +140,8 @@ def _choose_loss(program: Program, batch: tuple[Tree, Tree]) -> None:
     )
 
 
-def _classifies(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
-    """Tell whether a task's outputs are logits of the classes.
+def _classifies(program: Program, batch: tuple[Tree, Tree], name: str) -> tuple[bool, float | None]:
+    """Tell whether a task's outputs tell classes, and the threshold if they are one for each example.
 
     Raises:
         UserError: If a plain network does not take the inputs, or returns something else for class labels.
@@ -153,19 +153,19 @@ def _classifies(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
         with users_code(_refused_inputs(program, x, name), reads=True), program.measuring():
             output = program.outputs(x)
     elif not program.population.classifies:
-        return False
+        return False, None
     else:
         output = None
         with suppress(Exception), program.measuring():  # a forward pass that serves something else
             output = program.outputs(x)
     if not program.population.classifies:
-        return False
+        return False, None
     shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-    wanted: list[tuple[int, ...]] = [(size, classes)]
-    if plain and classes == 2 and isinstance(program.task.loss, nn.BCEWithLogitsLoss):
-        wanted += [(size,), (size, 1)]
-    if isinstance(output, Tensor) and shape in wanted and output.is_floating_point():
-        return True
+    if isinstance(output, Tensor) and shape == (size, classes) and output.is_floating_point():
+        return True, None
+    threshold = _threshold(program, batch, output) if classes == 2 else None
+    if threshold is not None:
+        return True, threshold
     if not plain or not program.task.by_cross_entropy:
         _LOG.info(
             "%s is not asked for accuracy, since its forward gives no logits of shape (%d, %d)",
@@ -173,13 +173,37 @@ def _classifies(program: Program, batch: tuple[Tree, Tree], name: str) -> bool:
             size,
             classes,
         )
-        return False
+        return False, None
     if isinstance(output, Tensor) and shape == (size, classes):
         raise UserError(f"{name} must return logits that are real numbers, got {output.dtype}.")
     raise UserError(
         f"{name} must return logits of shape ({size}, {classes}) for {size} examples, got {shape}"
         f"{_advice(shape, size, classes)}"
     )
+
+
+def _threshold(program: Program, batch: tuple[Tree, Tree], output: Any) -> float | None:
+    """Return what one output for each example is above for class 1: 0 for logits, 0.5 for probabilities.
+
+    The class of a network's loss says which it is, and the loss that a LightningModule computes.
+
+    Returns:
+        None where outputs are something else.
+    """
+    y = batch[1]
+    if not isinstance(output, Tensor) or not isinstance(y, Tensor) or output.numel() != len(y):
+        return None
+    if isinstance(program.task, Classifier):
+        rules = {nn.BCEWithLogitsLoss: 0.0, nn.BCELoss: 0.5}
+        return next((at for rule, at in rules.items() if isinstance(program.task.loss, rule)), None)
+    functional, values = nn.functional, (output.flatten(), y.to(output))
+    with suppress(Exception), program.measuring():  # of a step that needs a Trainer, or other outputs
+        loss = program.step_loss(batch, 0)
+        if torch.allclose(functional.binary_cross_entropy_with_logits(*values), loss):
+            return 0.0
+        if torch.allclose(functional.binary_cross_entropy(*values), loss):
+            return 0.5
+    return None
 
 
 def _refused_inputs(program: Program, x: Tree, name: str) -> str:
