@@ -5,6 +5,7 @@ How long an example takes says more of the machine than of the code.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
@@ -34,6 +35,14 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 # Its conftest gives torch a device for good, in a process that tests/test_standin_device.py starts.
 collect_ignore = [] if os.environ.get("FLSEL_STANDIN") else ["standin"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def plugins_of_lightning_are_searched_once() -> None:
+    """Lightning searches all installed packages for each Fabric, which takes longer than a small round."""
+    registry = sys.modules.get("lightning.fabric.utilities.registry")
+    if registry is not None:
+        vars(registry)["entry_points"] = functools.cache(vars(registry)["entry_points"])
 
 
 @pytest.fixture
