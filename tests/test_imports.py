@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import json
 import re
@@ -132,6 +133,7 @@ LAYERS = (
 DOTTED = re.compile(r"(flsel|flsel_tune)(\.\w+)+")
 
 
+@functools.cache
 def imports() -> dict[str, set[str]]:
     """Return what every module of ours imports of ours, for type checkers and inside functions included.
 
