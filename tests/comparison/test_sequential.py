@@ -219,8 +219,9 @@ def late_draws(share: float, factor: float, runs: int) -> list[tuple[np.ndarray,
     return found
 
 
-@pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
-@pytest.mark.parametrize("margin", [None, float(np.log(1.1))])
+@pytest.mark.parametrize(
+    ("share", "margin"), [(0.0, None), (0.4, float(np.log(1.1))), (0.8, None), (0.8, float(np.log(1.1)))]
+)
 def test_costs_of_one_law_are_called_different_in_less_than_5_percent_however_many_are_late(share, margin):
     draws = late_draws(share, 1.0, 150)
     claims = [decide(low, Design(1, 30, margin), upper=high).claim for low, high in draws]

@@ -85,7 +85,7 @@ def test_the_measure_is_that_of_the_inner_products() -> None:
 
 @pytest.mark.parametrize(("lam", "beta", "round"), [(0.0, 1.0, 0), (2.0, 0.5, 6), (10.0, 1.0, 20)])
 def test_ordered_cohorts_have_the_papers_probabilities(lam: float, beta: float, round: int) -> None:
-    counts, seldom, times = np.delete(COUNTS, 2, axis=0), [0, 3, 1, 7], 3000
+    counts, seldom, times = np.delete(COUNTS, 2, axis=0), [0, 3, 1, 7], 1500
     expected = chances(counts, 2, lam=lam, beta=beta, t=round + 1, seldom=seldom)
     assert sum(expected.values()) == pytest.approx(1.0)
     selector = FedCBS(lam, beta)

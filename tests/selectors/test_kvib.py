@@ -64,7 +64,7 @@ def test_the_first_cohort_is_uniform_and_weights_have_no_bias():
 
 @pytest.mark.parametrize("absent", [(), (3, 4)])
 def test_weights_have_no_bias_whatever_was_learnt(absent):
-    learnt, total, times = taught(60), np.zeros(6), 3000
+    learnt, total, times = taught(60), np.zeros(6), 1200
     squares = np.zeros(6)
     for seed in range(times):
         selector, seen = twin(learnt), shown(2, seed=seed, absent=absent)
