@@ -198,7 +198,7 @@ def launch(arguments: list[str]) -> subprocess.Popen[bytes]:
 def test_a_killed_run_resumes_to_the_uninterrupted_result(tmp_path: Path) -> None:
     config = settings(
         tmp_path,
-        rounds=150,
+        rounds=60,
         output=OutputConfig(dir=str(tmp_path), name="whole", checkpoint_every=3),
         **STATEFUL,
     )
@@ -212,7 +212,7 @@ def test_a_killed_run_resumes_to_the_uninterrupted_result(tmp_path: Path) -> Non
     pause = random.Random(time.time_ns())
     process = launch(["--config", str(tmp_path / "config.yaml")])
     kills = 0
-    while kills < 3:
+    while kills < 2:
         # Wait for the first sign of progress of this process, then kill it at any moment after.
         seen = len(lines(folder / "rounds.jsonl"))
         wait_for(

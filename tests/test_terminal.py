@@ -30,6 +30,8 @@ TRAIN = [
     "2",
     "--output.name",
     "run",
+    "--local.backend",
+    "sequential",
 ]
 
 
@@ -47,7 +49,7 @@ def test_a_console_that_breaks_is_silenced_and_the_run_goes_on(tmp_path: Path, c
 
 
 def test_a_name_that_the_terminal_cannot_encode_is_escaped(tmp_path: Path) -> None:
-    command = [*TRAIN[:-1], "läuft", "--rounds", "1"]
+    command = [*TRAIN, "--output.name", "läuft", "--rounds", "1"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, env=environment)
     assert done.returncode == 0, done.stderr
