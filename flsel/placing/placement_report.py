@@ -27,7 +27,8 @@ _MOST_NAMED = 3
 
 def points(mean: SeedMean) -> str:
     """Write a difference in points with its interval."""
-    return f"{mean.value:+.1f} [{mean.low:+.1f}, {mean.high:+.1f}]"
+    value, low, high = (round(end, 1) + 0.0 for end in (mean.value, mean.low, mean.high))  # without -0.0
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def ratio(mean: SeedMean) -> str:
@@ -65,28 +66,26 @@ def difference(placement: Placement, gain: SeedMean) -> str:
 
 def sentence(placement: Placement, selector: str) -> str:
     """Say where a selector stands."""
-    atlas, gain, count = placement.atlas, placement.mean_gain(selector), len(placement.scenarios)
-    missed = placement.missed(selector)
-    points_decide = atlas.decides in ACCURACIES
-    cost = f"times {BASE}'s {atlas.decides.replace('_', ' ')} to {100 * atlas.target:g} %"
-    best = placement.best("all scenarios")
-    first = placement.first(selector)
+    atlas, count = placement.atlas, len(placement.scenarios)
+    best, first = placement.best("all scenarios"), placement.first(selector)
     named = ", ".join(f"({name})" for name in first[:_MOST_NAMED])
     more = f" and {len(first) - _MOST_NAMED} more" if len(first) > _MOST_NAMED else ""
-    told = f"; first in {len(first)}: {named}{more}" if first else "; first in none"
+    told = f"first in {len(first)}: {named}{more}" if first else "first in none"
     rank, size = placement.rank(selector), len(placement.measured.selectors)
+    what, side, kind, ends = f"points to {BASE}", "above", "difference", ""
+    if atlas.decides not in ACCURACIES:
+        cost = atlas.decides.replace("_", " ")
+        what, side, kind = f"times {BASE}'s {cost} to {100 * atlas.target:g} %", "below", "ratio"
+        own, other = (mean_of(placement, name, "accuracy") for name in (selector, best))
+        ends = f" At the end {selector} has {points(own)} points to {BASE}, and {best} {points(other)}."
+        if missed := placement.missed(selector):
+            ends += f" Its ratio is too low: {missed} of its runs miss a target that {BASE}'s reach."
+    to_best = difference(placement, placement.to_best(selector, "all scenarios"))
     return (
-        f"{selector} is number {rank} of {size} on the atlas {atlas.name}: {difference(placement, gain)} "
-        f"{f'points to {BASE}' if points_decide else cost} over {count} scenarios and {placement.seeds} "
-        f"seeds, {'above' if points_decide else 'below'} {BASE} in {placement.above(selector)} of "
-        f"{count}{told}. "
-        f"The best is {best}; to it the {'difference' if points_decide else 'ratio'} is "
-        f"{difference(placement, placement.to_best(selector, 'all scenarios'))}."
-        + (
-            f" Its ratio is too low: {missed} of its runs miss a target that {BASE}'s reach."
-            if missed
-            else ""
-        )
+        f"{selector} is number {rank} of {size} on the atlas {atlas.name}: "
+        f"{difference(placement, placement.mean_gain(selector))} {what} over {count} scenarios and "
+        f"{placement.seeds} seeds, {side} {BASE} in {placement.above(selector)} of {count}; {told}. The best "
+        f"is {best}; to it the {kind} is {to_best}.{ends}"
     )
 
 
@@ -138,7 +137,8 @@ def all_table(placement: Placement) -> tuple[list[str], list[list[str]]]:
     body = []
     for name in (name for name in names if name != BASE):
         means = {measure: mean_of(placement, name, measure) for measure in placement.atlas.shown}
-        shown = f"{name} (placed)" if name in placement.placed else name
+        marked = name in placement.placed and not name.endswith("(placed)")
+        shown = f"{name} (placed)" if marked else name
         body.append([shown, *cells(placement.atlas, means, placement.missed(name))])
     return ["selector", *headings(placement.atlas)], body
 

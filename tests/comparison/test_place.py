@@ -150,6 +150,11 @@ def test_seconds_decide_on_the_atlas_in_simulated_seconds(tmp_path):
     assert "0.60 [0.60, 0.60] times Uniform's simulated seconds to 70 % over 12 scenarios and 3 seeds" in text
     assert "below Uniform in 12 of 12" in text
     assert "The best is FedGS; to it the ratio is 0.7" in text  # Oort misses the target in two runs
+    assert "At the end Mine has +0.0 [+0.0, +0.0] points to Uniform, and FedGS +2.2 [-1.1, +5.5]." in text
+    late = place_runs(atlas, runs_like(atlas, "Oort", "Late", seeds=3), (), (tmp_path, ()))
+    assert late.missed("Late") > 0
+    told = f"Its ratio is too low: {late.missed('Late')} of its runs miss a target that Uniform's reach."
+    assert sentence(late, "Late").endswith(told)
     lines = {line[0]: line for line in all_table(found)[1]}
     assert lines["Oort"][1] == "0.57 [0.53, 0.62]"  # as on the atlas's page
     assert lines["PowD"][1] == "2.34 [2.32, 2.37]"
