@@ -22,9 +22,8 @@ from torch import Tensor
 
 from flsel.config.simulated_time import AsyncConfig
 from flsel.engine.check_plans import check_flights
-from flsel.engine.check_updates import diverged
 from flsel.engine.clock import RoundTime
-from flsel.engine.closing import ANY_UPDATE, Returned
+from flsel.engine.closing import ANY_UPDATE, Returned, divergence_error
 from flsel.engine.federation import Federation
 from flsel.engine.flights import Flight, Flights
 from flsel.engine.opening import charge_trainings, make_view, reported, select
@@ -216,8 +215,8 @@ class Arrivals:
         weights = self.federation.reweighed(selector, updates, weights, view.round)
         final = self._discounted(weights, updates.staleness)
         if by_models and closing.on_client is not None:
-            moved = {key: start - view.params[key] for key, start in self._starts(flights).items()}
-            deltas = {key: delta + moved[key] for key, delta in deltas.items()}
+            starts = self._starts(flights)
+            deltas = {key: delta + (starts[key] - view.params[key]) for key, delta in deltas.items()}
         elif by_models:
             deltas = {key: end - view.params[key] for key, end in ends.items()}
         delta = closing.aggregate(deltas, final, updates.clients.tolist(), view.round)
@@ -248,7 +247,7 @@ class Arrivals:
             lost += dropped
             if len(lost) > (self.rules.concurrency or 0):
                 who = f"{len(lost)} clients in a row up to round {round}"
-                raise diverged(who, self.federation.program.model, job.view.params, ends)
+                raise divergence_error(who, self.federation.program.model, job.view.params, ends)
             flights.buffer = [flights.buffer[k] for k in keep]
             flights.wasted += math.fsum(flight.seconds for flight in dropped)
             job = self.open(flights, round, job.view.params, job.selector)

@@ -1,16 +1,15 @@
-"""Refuse steps and aggregates of updates that do not fit other settings, and models that are not finite."""
+"""Refuse steps and aggregates of updates that do not fit other settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from flsel.engine.update_steps import UpdateSteps
-from flsel.errors import DivergedError, UserError, short
+from flsel.errors import UserError
 from flsel.objectives.objective import Objective, overrides
-from flsel.params import Params
 from flsel.selector import Plan, Selector
 
 
@@ -110,32 +109,3 @@ def check_alike(steps: UpdateSteps, weights: Tensor, name: str, round: int) -> N
             f"aggregate must be Mean with {name}, got {type(steps.aggregate).__name__}: its weights sum to "
             f"{total:.3g} in round {round}, and a robust aggregate counts all updates alike."
         )
-
-
-def diverged(who: str, model: nn.Module, start: Params, ends: Params) -> DivergedError:
-    """Say that no client returned a finite model, and what to do about it.
-
-    Args:
-        who: The clients.
-        model: The model of the run.
-        start: What the clients were sent.
-        ends: What they returned, each tensor ``[K, ...]``.
-    """
-    before = [name for name, value in start.items() if not bool(value.isfinite().all())]
-    after = [name for name, value in ends.items() if not bool(value.isfinite().all())]
-    # Frozen parameters and constant buffers may hold infinities, as causal masks do, and NaN in no use.
-    kept = [
-        name for name, value in model.state_dict().items() if name not in start and bool(value.isnan().any())
-    ]
-    advice = "lower the learning rate of local.optimizer or check the data"
-    if before:
-        advice = f"before it trains, the model has such numbers in {_listed(before)}"
-    elif not {name for name, _ in model.named_parameters()}.intersection(after):
-        advice = f"the module writes such numbers to its buffers {_listed(after)}"
-    elif kept:
-        advice += f", and see whether the model uses {_listed(kept)}, which is NaN before it trains"
-    return DivergedError(f"{who} returned a non-finite model; {advice}.")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return short(", ".join(names), 80)

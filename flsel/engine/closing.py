@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flsel.engine.check_plans import check_weights
 from flsel.engine.watches import remembered, unwritten
+from flsel.errors import DivergedError, short
 from flsel.params import Params, rows, weighted_sum
 from flsel.selector import Late, Need, Plan, Selector, Updates, View
 
@@ -159,3 +160,32 @@ def head_of(deltas: Params, names: tuple[str, str | None]) -> Params:
     # A 1x1 convolution's weight has two more dimensions, of length one.
     head = {"weight": deltas[weight].flatten(2)}
     return head if bias is None else head | {"bias": deltas[bias]}
+
+
+def divergence_error(who: str, model: nn.Module, start: Params, ends: Params) -> DivergedError:
+    """Say that no client returned a finite model, and what to do about it.
+
+    Args:
+        who: The clients.
+        model: The model of the run.
+        start: What the clients were sent.
+        ends: What they returned, each tensor ``[K, ...]``.
+    """
+    before = [name for name, value in start.items() if not bool(value.isfinite().all())]
+    after = [name for name, value in ends.items() if not bool(value.isfinite().all())]
+    # Frozen parameters and constant buffers may hold infinities, as causal masks do, and NaN in no use.
+    kept = [
+        name for name, value in model.state_dict().items() if name not in start and bool(value.isnan().any())
+    ]
+    advice = "lower the learning rate of local.optimizer or check the data"
+    if before:
+        advice = f"before it trains, the model has such numbers in {_listed(before)}"
+    elif not {name for name, _ in model.named_parameters()}.intersection(after):
+        advice = f"the module writes such numbers to its buffers {_listed(after)}"
+    elif kept:
+        advice += f", and see whether the model uses {_listed(kept)}, which is NaN before it trains"
+    return DivergedError(f"{who} returned a non-finite model; {advice}.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return short(", ".join(names), 80)

@@ -17,9 +17,9 @@ from flsel.data.federate import labels_of
 from flsel.data.population import FederatedData
 from flsel.engine.arrival import Arrival
 from flsel.engine.check_plans import check_hops, check_phases, check_same_form, check_weights
-from flsel.engine.check_updates import check_alike, check_one_hop, diverged
+from flsel.engine.check_updates import check_alike, check_one_hop
 from flsel.engine.clock import Clock, RoundTime
-from flsel.engine.closing import Closing, Returned
+from flsel.engine.closing import Closing, Returned, divergence_error
 from flsel.engine.evaluation import Evaluator
 from flsel.engine.flights import Slots
 from flsel.engine.opening import Moment, charge_trainings, make_view, reported, select
@@ -153,7 +153,7 @@ class Federation:
             return passed(job, view.ledger, None, [path[-1] for path in plan.visits])
         if len(keep) == 0:
             who = f"every client of round {view.round}"
-            raise diverged(who, self.program.model, view.params, deltas)
+            raise divergence_error(who, self.program.model, view.params, deltas)
         deltas, returned = rows(deltas, keep), self._returned(job, keep)
         if personal is not None and finite is not None:  # after answers with the parts that clients had
             at = {plan.paths[k][0]: k for k in finite.tolist()}

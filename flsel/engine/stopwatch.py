@@ -102,16 +102,16 @@ class Stopwatch:
         left = {client: seconds - asked for client, seconds in leaves.items()}
 
         def request(hop: int, clients: list[int], first: list[bool]) -> dict[str, Any]:
-            passes, told = clock.training(clients, self._round + hop), np.array(0.0)
+            passes, reports = clock.training(clients, self._round + hop), np.array(0.0)
             if extra is not NOTHING:
-                told = np.array(first, dtype=np.float64)
-                passes = passes + told * extra.passes * clock.forward(clients)
+                reports = np.array(first, dtype=np.float64)
+                passes = passes + reports * extra.passes * clock.forward(clients)
             down = self._to_send(clients, clock.messages, keep=False, of_global=hop == 0)
             up = 0.0 if held and hop == plan.hops - 1 else clock.result
             return {
                 "passes": passes,
                 "down": down + clock.beside.bytes_down,
-                "up": up + sent(clock.beside) + told * sent(extra),
+                "up": up + sent(clock.beside) + reports * sent(extra),
                 "round": self._round + hop,
             }
 
