@@ -100,9 +100,7 @@ class FlatCode:
             id(value) if not value.numel() else 0,
         )
         if key not in self._places:
-            first = next((n for n in self.code.nodes if n.op != "placeholder"), None)
-            with self.code.inserting_before(first):
-                self._places[key] = self.code.placeholder(f"given_{len(self._given)}")
+            self._places[key] = self.code.placeholder(f"given_{len(self._given)}")
             self._given.append(value)
         return self._places[key]
 
@@ -123,9 +121,7 @@ class FlatCode:
 
     def number(self, name: str) -> fx.Node:
         """Add a placeholder for a number."""
-        first = next((n for n in self.code.nodes if n.op != "placeholder"), None)
-        with self.code.inserting_before(first):
-            return self.code.placeholder(name)
+        return self.code.placeholder(name)
 
     def _name(self, node: fx.Node) -> fx.Node:
         return self._moving[node] if node in self._moving else self.given(self.values[node])

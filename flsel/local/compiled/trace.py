@@ -23,7 +23,7 @@ from flsel.local.lightning_internals import heard_by
 from flsel.local.program import Program
 from flsel.local.snapshot import undisturbed
 from flsel.local.tasks import loss_of
-from flsel.local.torch_internals import CONVOLVE, beneath_vmap, tree_flatten, tree_unflatten
+from flsel.local.torch_internals import CONVOLVE, beneath_vmap, tree_flatten, tree_leaves, tree_unflatten
 from flsel.objectives.objective import Objective, overrides
 from flsel.params import Params
 
@@ -53,12 +53,6 @@ class Example:
     keys: Tensor
     weights: Tensor | None
     drawn: Params
-
-    @property
-    def labels(self) -> list[Tensor]:
-        """What differs from step to step beside the inputs, in the order of the graph's inputs."""
-        weights = [] if self.weights is None else [self.weights]
-        return [*tensors(self.y), self.keys, *weights, *self.drawn.values()]
 
     @property
     def stacked(self) -> bool:
@@ -112,14 +106,27 @@ def _reads_state(objective: Objective) -> bool:
     return overrides(objective, "correct") or overrides(objective, "generated")
 
 
-def visit_inputs(program: Program, example: Example) -> list[Tensor]:
-    """List the tensors that stay the same in every step of a visit, in the order of the graph's inputs."""
-    values = [tensor for model in example.models for tensor in model.values()]
+def inputs_of(program: Program, example: Example) -> tuple[Params, Any, Any, list[Tensor]]:
+    """Return an example's tensors in trees, by how often they change: the order of the graph's inputs.
+
+    Returns:
+        The parameters; what stays the same in every step of a visit; the labels and keys (and weights), with
+        what the step draws; the inputs.
+    """
+    kept, starts, clients = list[Tensor](), Params(), list[Tensor]()
     if _reads_state(program.objective):
         leaves, _ = state_leaves(program.objective)
-        values += [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        values += [*example.starts.values(), example.clients]
-    return values
+        kept = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        starts, clients = example.starts, [example.clients]
+    weights = [] if example.weights is None else [example.weights]
+    labels = tensors(example.y), example.keys, weights, example.drawn
+    return example.params, (example.models, kept, starts, clients), labels, tensors(example.x)
+
+
+def visit_inputs(program: Program, example: Example) -> list[Tensor]:
+    """List the tensors that stay the same in every step of a visit."""
+    leaves: list[Tensor] = tree_leaves(inputs_of(program, example)[1])
+    return leaves
 
 
 def trace(program: Program, example: Example) -> Traced:
@@ -131,22 +138,20 @@ def trace(program: Program, example: Example) -> Traced:
         Exception: Whatever the step raises under :func:`torch.func.vmap`, for instance where it branches on
             data.
     """
-    visit = visit_inputs(program, example)
-    labels = example.labels
-    step = _Flat(program, example, len(visit), len(labels))
-    inputs = [*example.params.values(), *visit, *labels, *tensors(example.x)]
+    step, groups = _Flat(program, example), inputs_of(program, example)
+    params, visit, labels, _ = (len(tree_leaves(group)) for group in groups)
+    inputs = tree_leaves(groups)
     _import_all()
     with undisturbed(program.task), watched(program.kept), out_of_place(program.task):
         graph = record(step, *inputs)
     graph.graph.eliminate_dead_code()
     check_graph(graph.graph)
     graph.graph.eliminate_dead_code()
-    count = len(example.params)
-    at = count + len(visit) + len(tensors(example.y))
+    at = params + visit + len(tensors(example.y))
     (keys,) = (node for node in graph.graph.nodes if node.name == f"in_{at}")
     convolves = any(node.target is CONVOLVE for node in graph.graph.nodes)
     drops = bool(keys.users)
-    return Traced(graph, step.names, count, len(visit), len(labels), inputs, drops, convolves, step.kinds)
+    return Traced(graph, step.names, params, visit, labels, inputs, drops, convolves, step.kinds)
 
 
 @cache
@@ -163,40 +168,28 @@ class _Flat:
         kinds: How it logs values, once it was called.
     """
 
-    def __init__(self, program: Program, example: Example, visit: int, labels: int) -> None:
+    def __init__(self, program: Program, example: Example) -> None:
         self._program, self._example = program, example
-        self._visit, self._labels = visit, labels
+        _, self._spec = tree_flatten(inputs_of(program, example))
         self.names: list[str] = []
         self.kinds: list[LogKind] = []
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        example, todo = self._example, list(inputs)
-        params = dict(zip(example.params, _take(todo, len(example.params)), strict=True))
-        visit = _take(todo, self._visit)
-        labels = _take(todo, self._labels)
-        models = tuple(dict(zip(m, _take(visit, len(m)), strict=True)) for m in example.models)
-        program, starts, clients = self._program, example.starts, example.clients
+        params, visit, labels, x = tree_unflatten(list(inputs), self._spec)
+        models, kept, starts, clients = visit
+        program = self._program
         if _reads_state(program.objective):
             leaves, spec = state_leaves(program.objective)
-            leaves = [visit.pop(0) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+            leaves = [kept.pop(0) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             objective = copy.copy(program.objective)
             vars(objective).update(tree_unflatten(leaves, spec))
             program = replace(program, objective=objective)
-            starts = dict(zip(example.starts, _take(visit, len(example.starts)), strict=True))
-            (clients,) = visit
-        loss = client_loss(program, example, self.kinds)
-        grads, logged = _gradients(loss, example, params, models, (todo, labels))
+        loss = client_loss(program, self._example, self.kinds)
+        grads, logged = _gradients(loss, self._example, params, (models, labels, x))
         self.names = list(grads)
         if overrides(program.objective, "correct"):
-            return *_corrected(program.objective, grads, params, starts, clients), *logged
+            return *_corrected(program.objective, grads, params, starts, *clients), *logged
         return *grads.values(), *logged
-
-
-def _take(values: list[Tensor], count: int) -> list[Tensor]:
-    """Take the first values off a list."""
-    taken = values[:count]
-    del values[:count]
-    return taken
 
 
 def _corrected(
@@ -217,15 +210,14 @@ def _gradients(
     loss: Callable[..., tuple[Tensor, tuple[Tensor, ...]]],
     example: Example,
     params: Params,
-    models: tuple[Params, ...],
-    batch: tuple[list[Tensor], list[Tensor]],
+    beside: tuple[tuple[Params, ...], Any, list[Tensor]],
 ) -> tuple[Params, tuple[Tensor, ...]]:
     """Return the gradients of the parameters that the loss depends on, and what the step logs.
 
     Raises:
         Refused: If it depends on none.
     """
-    x, labels = batch
+    models, labels, x = beside
     live = {name: value.detach() for name, value in params.items()}
     for param in live.values():
         param.requires_grad_()
@@ -234,11 +226,11 @@ def _gradients(
             # The rows do not meet, so that the gradient of the sum is every row's own.
             # Attention is written out: vmap would call its kernels for one model at a time.
             with sdpa_kernel(SDPBackend.MATH):
-                losses, logged = vmap(loss)(live, models, x, *labels)
+                losses, logged = vmap(loss)(live, models, labels, x)
                 total = losses.sum()
         else:
             single = tuple({name: value[0] for name, value in model.items()} for model in models)
-            total, logged = loss(live, single, x, *labels)
+            total, logged = loss(live, single, labels, x)
     grads = torch.autograd.grad(total, list(live.values()), allow_unused=True)
     used = {name: grad for name, grad in zip(live, grads, strict=True) if grad is not None}
     if not used:
@@ -251,29 +243,25 @@ def client_loss(
 ) -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
     """Return the loss of one client's batch, and what the step logs, as a function.
 
-    Its arguments are parameters, frozen models, the tensors of :attr:`Example.x`, and those of
-    :attr:`Example.labels`.
+    Its arguments are parameters, frozen models, labels and inputs, the latter two as of :func:`inputs_of`.
 
     Args:
         program: The client's side.
         example: What the step is traced with.
         kinds: Gets how each value is logged.
     """
-    step, weighs = program.as_function(_Step(program)), example.weights is not None
-    targets = len(tensors(example.y))
+    step = program.as_function(_Step(program))
 
     def loss(
-        params: Params, models: tuple[Params, ...], inputs: list[Tensor], *labels: Tensor
+        params: Params, models: tuple[Params, ...], labels: Any, inputs: list[Tensor]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        x, y = rebuilt(example.x, inputs), rebuilt(example.y, list(labels[:targets]))
-        key, *rest = labels[targets:]
-        weights = rest.pop(0) if weighs else None
-        drawn = dict(zip(example.drawn, rest, strict=True))
+        targets, key, weights, drawn = labels
+        x, y = rebuilt(example.x, inputs), rebuilt(example.y, targets)
         log = StepLog() if program.logs else None
         with Masks(key), _Queries(), heard_by(log):
-            found = program.loss(lambda: step(params, x, y, weights), (x, y), models, drawn, weights)
+            value = program.loss(lambda: step(params, x, y, *weights), (x, y), models, drawn, *weights)
         kinds[:] = [] if log is None else log.kinds
-        return found, () if log is None else tuple(log.values)
+        return value, () if log is None else tuple(log.values)
 
     return loss
 
@@ -316,7 +304,7 @@ class _Step(nn.Module):
         self.task = program.task
         self._as_given = program.as_given
 
-    def forward(self, x: Tree, y: Tree, weights: Tensor | None) -> Tensor:
+    def forward(self, x: Tree, y: Tree, weights: Tensor | None = None) -> Tensor:
         if weights is None:
             return loss_of(self.task.training_step(self._as_given((x, y)), Unread()))
         # The weighted cross-entropy; its factors depend on labels only, so that they are computed for all
