@@ -282,7 +282,7 @@ def gradients_at_once(program: Program, clients: Sequence[int]) -> Params:
 
     Returns:
         The gradients over the trainable parameters, each ``[len(clients), ...]``, NaN for a client without
-        examples; nothing where stacking is not possible or does not pay.
+        examples; nothing where stacking is not possible or not faster.
     """
     if program in _REFUSED or not _stackable(program):
         return {}
@@ -309,15 +309,14 @@ def gradients_at_once(program: Program, clients: Sequence[int]) -> Params:
 
 
 def _stackable(program: Program) -> bool:
-    """Tell whether the loss is a mean over examples, of a model that can be vectorised, and stacking pays."""
+    """Tell whether the loss is a mean over examples, of a model that can be stacked, and it is faster."""
     task = program.task
-    if not averages_examples(task):
+    if not averages_examples(task) or not _stacking_is_faster(program.device):
         return False
-    recurrent = any(isinstance(module, nn.RNNBase) for module in task.modules())
-    return not recurrent and not mixes(program.fabric) and _pays(program.device)
+    return not any(isinstance(module, nn.RNNBase) for module in task.modules()) and not mixes(program.fabric)
 
 
-def _pays(device: torch.device) -> bool:
+def _stacking_is_faster(device: torch.device) -> bool:
     # On a CPU one client at a time is as fast or faster (benchmarks/backends.md); a GPU would be idle.
     return device.type != "cpu"
 

@@ -43,7 +43,7 @@ def test_ragged_clients_in_one_pass(net: Any, room: int, monkeypatch: Any) -> No
     one_by_one = asked(program)
     packs: list[int] = []
     pack = measure._pack
-    monkeypatch.setattr(measure, "_pays", lambda device: True)
+    monkeypatch.setattr(measure, "_stacking_is_faster", lambda device: True)
     monkeypatch.setattr(
         measure, "_pack", lambda p, pieces, w: packs.append(len(pieces)) or pack(p, pieces, w)
     )
@@ -59,7 +59,7 @@ def test_ragged_clients_in_one_pass(net: Any, room: int, monkeypatch: Any) -> No
 def test_a_model_that_cannot_be_stacked_is_asked_client_by_client(monkeypatch: Any, caplog: Any) -> None:
     program = make_program(OPTIMIZERS["sgd"], SPECS["steps"], net=Branching(6, 4))
     one_by_one = asked(program)
-    monkeypatch.setattr(measure, "_pays", lambda device: True)
+    monkeypatch.setattr(measure, "_stacking_is_faster", lambda device: True)
     caplog.set_level("INFO", "flsel")
     for _ in range(2):
         together = asked(program)
