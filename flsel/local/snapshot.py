@@ -16,6 +16,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
+from operator import is_
 from typing import Any, final
 
 import numpy as np
@@ -244,14 +245,14 @@ def _parts_of(objects: list[Any]) -> list[_Part]:
         if isinstance(value, dict):
             parts.append(_members(value))
         elif isinstance(value, (list, deque, set, bytearray, array)):
-            parts.append(_Part(value, copy.copy, _write_items))
+            parts.append(_Part(value, _write_items))
         elif hasattr(type(value), "__setstate__") and _is_compiled(value):
-            parts.append(_Part(value, pickle.dumps, _write_state))
+            parts.append(_Part(value, _write_state, pickle.dumps))
         else:
             if hasattr(value, "__dict__"):
                 parts.append(_members(vars(value)))
             if any("__slots__" in vars(made) for made in type(value).__mro__):
-                parts.append(_Part(value, _read_slots, _write_slots))
+                parts.append(_Part(value, _write_slots, _read_slots))
     return parts
 
 
@@ -266,14 +267,22 @@ def _is_compiled(value: Any) -> bool:
 
 
 class _Part:
-    """A mutable object: what it held first, by what reads it, and what writes that again.
+    """A mutable object: what it held first, and what writes that again.
 
     Iterators that it holds are replaced by copies in each restore.
+
+    Args:
+        value: The object.
+        write: Writes what it held first.
+        read: Reads that; None for a container, which is compared as it is.
     """
 
-    def __init__(self, value: Any, read: Callable[[Any], Any], write: Callable[[Any, Any], None]) -> None:
-        self.value, self._read, self._write = value, read, write
-        self._kept = read(value)
+    def __init__(
+        self, value: Any, write: Callable[[Any, Any], None], read: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.value, self._write, self._read = value, write, read
+        self._names = list(value) if isinstance(value, dict) else []
+        self._kept = (read or (dict if isinstance(value, dict) else copy.copy))(value)
         members = [*self._kept.values()] if isinstance(self._kept, dict) else self._kept
         self._turns = not isinstance(self._kept, bytes) and any(map(_is_iterator, members))
         self._kept = self._fresh()
@@ -287,7 +296,16 @@ class _Part:
         return [*map(_copied, self._kept)]
 
     def changed(self) -> bool:
-        return self._turns or not _alike(self._read(self.value), self._kept)
+        value, kept = self.value, self._kept
+        if self._turns:
+            return True
+        # The usual case, at once: most of a module are dictionaries that nothing changes.
+        named = (
+            isinstance(value, dict) and len(value) == len(self._names) and all(map(is_, value, self._names))
+        )
+        if named and all(map(is_, map(value.__getitem__, kept), kept.values())):
+            return False
+        return not _alike(value if self._read is None else self._read(value), kept)
 
     def restore(self) -> None:
         self._write(self.value, self._fresh())
@@ -308,7 +326,7 @@ def _members(members: MutableMapping[Any, Any], skip: Collection[str] = ()) -> _
         members.clear()
         members.update(left | kept)
 
-    return _Part(members, read if skip else dict, write)
+    return _Part(members, write, read if skip else None)
 
 
 def _write_items(value: Any, kept: Any) -> None:
@@ -418,9 +436,11 @@ def _alike(one: Any, other: Any) -> bool:
     """Compare members in their order, by identity, numbers and texts by value."""
     if isinstance(one, (bytes, set, bytearray, array)):
         return bool(one == other)
+    if len(one) != len(other):
+        return False
     if isinstance(one, dict):
-        return _alike(list(one), list(other)) and _alike(list(one.values()), list(other.values()))
-    return len(one) == len(other) and all(
+        return _alike(one.keys(), other.keys()) and _alike(one.values(), other.values())
+    return all(map(is_, one, other)) or all(
         a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and a == b)
         for a, b in zip(one, other, strict=True)
     )
