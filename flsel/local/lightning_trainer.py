@@ -147,9 +147,9 @@ class LightningTrainer(LocalTrainer):
             param.grad = None
         try:
             table = visit.batches()
-            found = self._fit(visit, table, flags) if len(table) else {}
+            logged = self._fit(visit, table, flags) if len(table) else {}
             program.kept.check_frozen(program.model)
-            return found
+            return logged
         finally:
             program.task.zero_grad()
             program.kept.restore()

@@ -382,10 +382,10 @@ class Program:
             seed: Of what ``data.augment`` draws, and the reading of examples; None augments nothing.
             fed: As in :meth:`ready`.
         """
-        found = self.ready(self.population.examples.read(positions.reshape(-1), seed or 0), seed, fed=fed)
+        batch = self.ready(self.population.examples.read(positions.reshape(-1), seed or 0), seed, fed=fed)
         if positions.ndim == 1:
-            return found
-        shaped: tuple[Tree, Tree] = mapped(lambda part: part.view(*positions.shape, *part.shape[1:]), found)
+            return batch
+        shaped: tuple[Tree, Tree] = mapped(lambda part: part.view(*positions.shape, *part.shape[1:]), batch)
         return shaped
 
     def ready(

@@ -94,28 +94,28 @@ class ClientLogs:
         def hear(values: Sequence[Tensor]) -> None:
             self._kinds = kinds
             for kind, value in zip(kinds, values, strict=True):
-                found = np.full(len(inside), np.nan)
+                numbers = np.full(len(inside), np.nan)
                 rows = value.detach().double().reshape(-1).numpy()[: len(inside)]
-                found[: len(rows)] = rows
-                self._take(kind, found, step, inside, kind.size or size)
+                numbers[: len(rows)] = rows
+                self._take(kind, numbers, step, inside, kind.size or size)
 
         return hear if kinds and inside.any() else None
 
-    def _take(self, kind: LogKind, found: np.ndarray, step: int, inside: np.ndarray, weight: int) -> None:
+    def _take(self, kind: LogKind, numbers: np.ndarray, step: int, inside: np.ndarray, weight: int) -> None:
         blank = np.full(len(inside), np.nan)
         before = self._steps.get(kind.name, blank)
-        self._steps[kind.name] = np.where(self._last == step, found, before)
+        self._steps[kind.name] = np.where(self._last == step, numbers, before)
         nothing = np.zeros(len(inside))
-        for table, more in ((self._sums, found * weight), (self._weights, nothing + weight)):
+        for table, more in ((self._sums, numbers * weight), (self._weights, nothing + weight)):
             table[kind.name] = table.get(kind.name, nothing) + np.where(inside, more, 0.0)
 
     def values(self, place: int) -> dict[str, float]:
         """Return what a client has logged, by name."""
-        found = {}
+        logged = {}
         for name, on_step, on_epoch, _ in self._kinds:
             step = float(self._steps[name][place])
             mean = float(self._sums[name][place] / self._weights[name][place])
-            found[name] = mean if on_epoch else step
+            logged[name] = mean if on_epoch else step
             if on_step and on_epoch:
-                found |= {f"{name}_step": step, f"{name}_epoch": mean}
-        return found
+                logged |= {f"{name}_step": step, f"{name}_epoch": mean}
+        return logged
