@@ -322,12 +322,7 @@ def _require_monitored(trainer: Trainer, name: str) -> None:
 
 
 class _Passes(LightningDataModule):
-    """The batches of a visit, pass by pass over the client's examples.
-
-    Args:
-        feed: The batches.
-        length: Batches of a pass.
-    """
+    """The batches of a visit, pass by pass over the client's examples, of ``length`` batches each."""
 
     def __init__(self, feed: VisitBatches, length: int) -> None:
         super().__init__()

@@ -359,12 +359,7 @@ class _Numbers:
     """A tensor or an array.
 
     Until local steps have shown whether they write to it, it is compared by its numbers; later only if they
-    do, else by where it is and how often torch has written to it.
-
-    Args:
-        name: What it is called.
-        value: The tensor or the array.
-        before: What an earlier snapshot knew of it.
+    do, else by where it is and how often torch has written to it. An earlier snapshot may know (``before``).
     """
 
     def __init__(self, name: str, value: Any, before: _Numbers | None = None) -> None:
@@ -382,16 +377,10 @@ class _Numbers:
         return self._copy is None or not equal(self._value, self._copy)
 
     def restore(self, trained: bool = False) -> bool:
-        """Put the numbers back.
-
-        Args:
-            trained: Local steps were taken.
-
-        Returns:
-            Whether it is news that floating-point numbers of the module are written to.
+        """Put the numbers back; tell whether it is news that the module's own are written to.
 
         Raises:
-            UserError: If they are gone.
+            UserError: If there is no copy of them, since the first local steps (``trained``) left them alone.
         """
         if self.changed():
             if self._copy is None:
