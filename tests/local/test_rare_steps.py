@@ -1,7 +1,7 @@
 """Steps that do something late or seldom, which the self-check's first visits do not show.
 
-Each model trains to other parameters in silence if one guard of the compiled step is taken away:
-``LateCounter`` and ``RareDraw`` without ``watched``, ``RareStored`` without ``_blanked``, ``RareNumpyBranch``
+Each model trains to other parameters in silence if one guard of the compiled step is taken away (``RareDraw``
+if all are): ``LateCounter`` without ``watched``, ``RareStored`` without ``_blanked``, ``RareNumpyBranch``
 without what ``_Queries`` refuses, ``Mixes`` without the test of padded batches.
 """
 

@@ -114,8 +114,7 @@ class Convolves(Refused):
 def watched(kept: ModuleSnapshot) -> Iterator[None]:
     """Refuse a step that leaves traces of itself elsewhere than in the loss.
 
-    The self-check misses them where they matter late or seldom: ``LateCounter`` and ``RareDraw`` in
-    tests/local/test_rare_steps.py.
+    The self-check misses them where they matter late: ``LateCounter`` in tests/local/test_rare_steps.py.
     """
     drawn, modes = plain_states(), kept.modes()
     said = io.StringIO()
