@@ -6,8 +6,10 @@ training moves a model a fifth of the way, and the loss is the mean squared dist
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from torch import Tensor
 from flsel.engine.closing import Closing
 from flsel.params import Params, weighted_sum
 from flsel.rng import generator
-from flsel.selector import Late, Need, Plan, Updates, View
+from flsel.selector import IDLE, Late, Need, Plan, Updates, View
 from flsel.testing.formula import FormulaFederation
 
 _SHAPES = {"body.weight": (5, 3), "head.weight": (4, 5), "head.bias": (4,)}
@@ -88,8 +90,7 @@ class FakeFederation(FormulaFederation):
 
     def available(self, round: int) -> Tensor:
         """Tell which clients are available in a round, bool ``[N]``."""
-        present = torch.from_numpy(generator(0, "fake-available", round).random(len(self.sizes)))
-        available = present < self.world.presence
+        available = torch.from_numpy(_chances(len(self.sizes), round) < self.world.presence)
         available[round % len(available)] = True
         return available & torch.tensor(round not in self.world.empty)
 
@@ -113,13 +114,14 @@ class FakeFederation(FormulaFederation):
     def moved(self, paths: Sequence[Sequence[int]], names: Iterable[str]) -> Params:
         """Visit clients in order; one without examples returns the model as it came."""
         last = torch.tensor([path[-1] for path in paths], dtype=torch.int64)
+        hops = torch.tensor(list(zip_longest(*paths, fillvalue=IDLE)), dtype=torch.int64)
+        paces = torch.where((self.sizes[hops] > 0) & (hops != IDLE), 0.2, 0.0)
         moved = {}
         for name in names:
-            ends = self.params[name].repeat(len(paths), *[1] * self.params[name].ndim)
-            for end, path in zip(ends, paths, strict=True):
-                for client in path:
-                    pace = 0.2 if self.sizes[client] > 0 else 0.0
-                    end += pace * (self.targets[name][client] - end)
+            ends = self.params[name].expand(len(paths), *self.params[name].shape)
+            for clients, pace in zip(hops, paces, strict=True):
+                step = self.targets[name][clients] - ends
+                ends = ends + pace.view(-1, *[1] * (step.ndim - 1)) * step
             moved[name] = self._spoil(ends - self.params[name], last)
         return moved
 
@@ -177,6 +179,12 @@ class _Noted(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._answers)
+
+
+@functools.cache
+def _chances(clients: int, round: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Draw the presence from which on each client is available in a round."""
+    return generator(0, "fake-available", round).random(clients)
 
 
 def _targets(counts: Tensor, *, alike: bool) -> Params:
