@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import flsel
 import flsel.selectors
 
 ROOT = Path(__file__).parents[1]
@@ -74,13 +75,17 @@ def test_package_and_command_line_are_light():
 @pytest.mark.parametrize("before", ["", "import flsel.execution.run, flsel.selectors.powd"])
 def test_names_of_the_package_stay_what_they_are(before):
     """A submodule that was imported before takes nobody's name."""
+    names = sorted(set(flsel.__all__) - {"__version__"})
     code = f"""
 {before}
 import flsel, inspect
+from flsel import {", ".join(names)}
 from flsel.selectors import PowD
+for name, value in {{name: globals()[name] for name in {names!r}}}.items():
+    assert not inspect.ismodule(value) and value.__name__ == name, (name, value)
 assert inspect.isfunction(flsel.run) and inspect.isclass(flsel.Result) and inspect.isclass(PowD)
 assert flsel.RunConfig(selector=PowD(d=3)).selector.d == 3
-assert all(getattr(flsel, name) for name in flsel.__all__)
+assert flsel.__version__
 assert dir(flsel) == flsel.__all__ and "PowD" in dir(flsel.selectors)
 """
     done = fresh(code)
