@@ -1,4 +1,4 @@
-"""Jobs by GPU on a cluster of Ray that was told of four GPUs which are not there."""
+"""Jobs by GPU on a cluster of Ray that was told of two GPUs which are not there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 HEAD = """
 import ray
-made = ray.init(num_cpus=8, num_gpus=4, include_dashboard=False, object_store_memory=100 * 2**20)
+made = ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, object_store_memory=100 * 2**20)
 print(made.address_info["gcs_address"], flush=True)
 input()
 """
@@ -83,15 +83,15 @@ def test_two_trials_share_one_gpu_at_a_time(tmp_path: Path, address: str) -> Non
     assert (len(str(one["gpus"])), one["beside"]) == (1, 2)
 
 
-def test_four_runs_have_a_gpu_each(tmp_path: Path, address: str) -> None:
+def test_two_runs_have_a_gpu_each(tmp_path: Path, address: str) -> None:
     done = flsel(
-        tmp_path, "compare", *SMALL.split(), "--selectors", "where.Where:beside=4", "--seeds", "4",
-        "--max-concurrent", "4", "--gpus", "1", "--address", address, "--name", "four",
+        tmp_path, "compare", *SMALL.split(), "--selectors", "where.Where:beside=2", "--seeds", "2",
+        "--max-concurrent", "2", "--gpus", "1", "--address", address, "--name", "whole",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = told(tmp_path)
-    assert {str(each["gpus"]) for each in found} == {"0", "1", "2", "3"}
-    assert [each["beside"] for each in found] == [4] * 4
+    assert {str(each["gpus"]) for each in found} == {"0", "1"}
+    assert [each["beside"] for each in found] == [2] * 2
 
 
 def test_more_gpus_than_there_are_is_one_sentence(tmp_path: Path, address: str) -> None:
@@ -100,4 +100,4 @@ def test_more_gpus_than_there_are_is_one_sentence(tmp_path: Path, address: str) 
         "--gpus", "5", "--address", address,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "(1 CPUs, 5 GPUs for a job; there is 8 CPUs, 4 GPUs, " in done.stderr
+    assert "(1 CPUs, 5 GPUs for a job; there is 8 CPUs, 2 GPUs, " in done.stderr
