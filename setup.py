@@ -35,7 +35,7 @@ def page():
 
 
 # Folders of files: setuptools warns of one that is in the wheel and not among the packages.
-FOLDERS = ["flsel.comparison.reporting.page", "flsel.configs", "flsel.atlas"]
+FOLDERS = ["flsel.choosing.page", "flsel.comparison.reporting.page", "flsel.configs", "flsel.atlas"]
 FOLDERS += [f"flsel.{top}.{name}" for top in ("configs", "atlas") for name in find_namespace_packages(top)]
 
 setup(

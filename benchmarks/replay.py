@@ -18,9 +18,8 @@ from atlas_runs import collect
 from claims import CLAIMS, data
 from pages import markdown, options, put, read_rows
 
-from flsel.comparison.judging.boundaries import FIRST_LOOK
 from flsel.comparison.judging.decisions import decide
-from flsel.comparison.judging.designs import ALPHA, Design
+from flsel.comparison.judging.designs import ALPHA, FIRST_LOOK, Design
 from flsel.comparison.judging.estimates import holm, mean_p_value
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs/results"

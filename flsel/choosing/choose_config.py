@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from flsel.arguments import Range, UserPath, check_settings
+from flsel.arguments import Range, UserPath
 from flsel.choosing.race import DEFAULT_MAX_SEEDS, FIRST_LOOK
 from flsel.comparison.judging.settings import check_decides
 from flsel.errors import UserError
-from flsel.execution.executor import Resources, check_gpus
+from flsel.execution.executor import ExecutionSettings
 from flsel.files import check_folder_name
 from flsel.selector import Need
 
@@ -19,7 +19,7 @@ MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
-class ChooseConfig:
+class ChooseConfig(ExecutionSettings):
     """One race.
 
     Attributes:
@@ -41,12 +41,6 @@ class ChooseConfig:
             ``evaluation.target``.
         last: Number of evaluations in the mean at the end, and in the running mean to the target, >= 1.
         max_seeds: Largest number of seeds, 3 to 1000.
-        max_concurrent: Largest number of runs at a time, >= 1; Ray executes more than one.
-        cpus: CPUs of a run, > 0, with Ray.
-        gpus: GPUs of a run, >= 0, with Ray; a fraction lets runs share one.
-        memory: Gigabytes reserved for a run, > 0, or null, with Ray.
-        address: Ray cluster to use, ``auto`` or host:port; null starts Ray on this machine.
-        retries: How often a run is resumed after its process died, >= 0, with Ray.
         name: Name of the race's folder; null makes one of the dataset.
         folder: Folder of all races.
 
@@ -63,18 +57,11 @@ class ChooseConfig:
     target: Annotated[float | None, Range()] = None
     last: Annotated[int, Range(1)] = 10
     max_seeds: Annotated[int, Range(FIRST_LOOK, MOST_SEEDS)] = DEFAULT_MAX_SEEDS
-    max_concurrent: Annotated[int, Range(1)] = 1
-    cpus: Annotated[float, Range(above=0)] = 1.0
-    gpus: Annotated[float, Range(0)] = 0.0
-    memory: Annotated[float | None, Range(above=0)] = None
-    address: str | None = None
-    retries: Annotated[int, Range(0)] = 2
     name: str | None = None
     folder: Annotated[str, UserPath()] = "choices"
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        check_gpus(self.gpus)
+        super().__post_init__()
         check_folder_name("name", self.name)
         read_may(self.may)
         check_decides(self.decides)
@@ -88,11 +75,6 @@ class ChooseConfig:
                 f"margin is a difference of scores, and {self.decides} decide: give --margin_ratio, such as "
                 f"1.1, got margin {self.margin:g}."
             )
-
-    @property
-    def resources(self) -> Resources | None:
-        """What runs may use on Ray; None where this process executes them."""
-        return Resources.asked(self)
 
 
 def read_may(text: str | None) -> Need | None:

@@ -11,7 +11,7 @@ from flsel.choosing.choice import Choice, read_choice
 from flsel.choosing.choice_file import FILE
 from flsel.choosing.choose_config import ChooseConfig
 from flsel.choosing.run_race import resume_race, start_race
-from flsel.comparison.variant_objects import Variants, make_variants
+from flsel.comparison.from_python import Variants, make_variants
 from flsel.config import RunConfig, model_object
 from flsel.errors import UserError
 from flsel.execution.choose_executor import executor_for

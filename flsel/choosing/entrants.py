@@ -11,9 +11,9 @@ from typing import Any
 
 import flsel.selectors
 from flsel.choosing.choose_config import ChooseConfig, needs_in_words, read_may
+from flsel.comparison.from_python import called
 from flsel.comparison.grid import Cell, Grid, Scenario, Variant
-from flsel.comparison.parse_variants import read_selectors, read_variants
-from flsel.comparison.variant_objects import called
+from flsel.comparison.parse_variants import all_variants, check_names
 from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.execution.executor import Sources
@@ -58,11 +58,9 @@ def find_entrants(
     """
     base, may = config.to_dict(), read_may(wanted.may)
     every = wanted.selectors is None and not more
-    named = [*more, *([] if wanted.selectors is None else read_selectors(wanted.selectors))]
-    if wanted.variants is not None:
-        named += read_variants(wanted.variants, base)
+    named = all_variants(more, wanted.selectors, wanted.variants, base)
     offered = _offered(config) if every else []
-    _check_names([*offered, *named])
+    check_names([*offered, *named])
     with _quietly():
         plain = build(config.with_changes({"selector": "Uniform"}), sources.get(config))
         score = plain.server.expected_score
@@ -84,13 +82,6 @@ def _offered(config: RunConfig) -> list[Variant]:
     own, name = type(config.selector), called(config.selector)
     others = [other for other in flsel.selectors.__all__ if getattr(flsel.selectors, other) is not own]
     return [Variant(name, {}), *(Variant(other, {"selector": other}) for other in others)]
-
-
-def _check_names(variants: Sequence[Variant]) -> None:
-    names = [variant.name for variant in variants]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"{twice} races twice; give one of them another name in the file of variants.")
 
 
 def _fit(

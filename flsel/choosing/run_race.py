@@ -16,8 +16,7 @@ from flsel.choosing.choose_config import ACCURACY, DEFAULT_MARGIN, DEFAULT_RATIO
 from flsel.choosing.entrants import find_entrants
 from flsel.choosing.guarantee import guarantee
 from flsel.choosing.race import Race, looks
-from flsel.comparison.cells import read_cells, shared_source, waiting
-from flsel.comparison.execute_cells import execute_cells
+from flsel.comparison.cells import execute_cells, read_cells, shared_source, waiting
 from flsel.comparison.grid import Grid, Scenario, Variant
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.run_table import Run, common_score, complete

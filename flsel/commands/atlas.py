@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flsel.commands.print_table import print_table
 from flsel.errors import UserError
 from flsel.placing.contributed import atlas_table
 from flsel.placing.shipped_atlas import atlas_names, read_atlas
-from flsel.runner.terminal import open_console
+from flsel.runner.terminal import fitting_table, open_console
 
 USAGE = """usage: flsel atlas [NAME]
 
@@ -25,5 +24,5 @@ def main(arguments: Sequence[str]) -> int:
     atlas = read_atlas(arguments[0] if arguments else "synthetic")
     (head, body), out = atlas_table(atlas), open_console()
     out.print(atlas.title, markup=False, highlight=False)
-    out.print(print_table(head, body, out.width), markup=False)
+    out.print(fitting_table(head, body, out.width), markup=False)
     return 0

@@ -20,12 +20,11 @@ from flsel.comparison.compare import (
 )
 from flsel.comparison.compare_config import CompareConfig
 from flsel.comparison.comparison import Comparison
-from flsel.comparison.comparison_display import say
+from flsel.comparison.comparison_display import say, track_comparison
 from flsel.comparison.comparison_plan import ComparisonPlan, pilot_sd, plan_comparison, read_sd
 from flsel.comparison.grid import Grid
 from flsel.comparison.judging.settings import Judging
 from flsel.comparison.parse_variants import read_grid, read_selectors
-from flsel.comparison.track import track_comparison
 from flsel.config import RunConfig
 from flsel.errors import UserError
 from flsel.execution.choose_executor import executor_for
@@ -35,6 +34,7 @@ from flsel.metrics import SCORE
 USAGE = """flsel compare --selectors Uniform,PowD,... --seeds 5 [--config FILE] [--key value ...]
        flsel compare --variants FILE --seeds 1..10 --grid "availability=IDL,LN"
        flsel compare RUN RUN ... [--target 0.7]
+       flsel compare COMPARISON [--target 0.7]
        flsel compare --selectors Uniform,PowD,... --until-decided [--margin 0.5] [--max-seeds 32]
        flsel compare --selectors Uniform,... --until-decided --decides bytes --target 0.8 [--budget 2GB]
        flsel compare --selectors Uniform,PowD,... --plan --margin 0.5 --sd 1.2

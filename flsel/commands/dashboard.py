@@ -42,8 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     set_up_logging()
     _require()
-    from flsel.comparison.dashboard.publish import publish
-    from flsel.comparison.dashboard.views import Dashboard
+    from flsel.comparison.dashboard.views import Dashboard, publish
 
     project, entity = given["project"], given.get("entity", "")
     keys = tuple(key.strip() for key in given.get("keys", "").split(",") if key.strip())

@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from argparse import SUPPRESS, Action, ArgumentError
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
@@ -65,7 +66,10 @@ def own_parser(command: str, schema: type, usage: str, description: str) -> Argu
         exit_on_error=False,
         allow_abbrev=False,
     )
-    parser.add_class_arguments(schema)
+    bases = [base for base in schema.__mro__[:0:-1] if is_dataclass(base)]
+    parser.add_class_arguments(schema, skip={each.name for base in bases for each in fields(base)})
+    for base in bases:
+        parser.add_class_arguments(base)
     return parser
 
 

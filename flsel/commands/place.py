@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Sequence
 
 from flsel.commands.command_settings import CommandSettings
-from flsel.commands.print_table import print_table
 from flsel.commands.set_up_logging import set_up_logging
 from flsel.errors import UserError
 from flsel.execution.choose_executor import executor_for
 from flsel.placing.place_config import PlaceConfig
 from flsel.placing.placement_report import all_table, notes, sentence, write_placement
 from flsel.placing.run_placement import run_placement
-from flsel.runner.terminal import open_console
+from flsel.runner.terminal import fitting_table, open_console
 
 USAGE = """flsel place my_selector.EpsilonGreedy [MORE ...] [--atlas synthetic] [--seeds 5]
        flsel place --variants FILE [--atlas fashion]"""
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     if not quiet:
         out = open_console()
         head, body = all_table(placed)
-        out.print(print_table(head, body, out.width), markup=False)
+        out.print(fitting_table(head, body, out.width), markup=False)
         for name in placed.placed:
             out.print(sentence(placed, name), markup=False, highlight=False, style="bold")
         for note in notes(placed):

@@ -10,12 +10,11 @@ from flsel.choosing.choose_config import ChooseConfig
 from flsel.choosing.run_race import resume_race, start_race
 from flsel.commands.argv import Word, parse
 from flsel.commands.command_settings import CommandSettings
-from flsel.commands.print_table import print_table
 from flsel.commands.set_up_logging import set_up_logging
 from flsel.errors import UserError
 from flsel.execution.choose_executor import executor_for
 from flsel.files import home
-from flsel.runner.terminal import open_console
+from flsel.runner.terminal import fitting_table, open_console
 
 USAGE = """flsel choose --config FILE [--margin 1] [--may labels,losses | --may nothing] [--key value ...]
        flsel choose --config FILE --devices Phones --decides simulated_seconds --target 0.75
@@ -80,7 +79,7 @@ def _say(choice: Choice) -> None:
     """Print who was left out, the table, the choice and what limits it."""
     out = open_console()
     head, body = choice.table()
-    out.print(print_table(head, body, out.width, "Who left first stands last"), markup=False)
+    out.print(fitting_table(head, body, out.width, "Who left first stands last"), markup=False)
     for name, reason in choice.declared.left_out.items():
         out.print(f"  left out: {name} {reason}", markup=False, highlight=False, style="dim")
     out.print(choice.headline, markup=False, highlight=False, style="bold")

@@ -1,4 +1,4 @@
-"""The cells of a comparison: checked before a run starts, read from their folders."""
+"""The cells of a comparison: checked before a run starts, read from their folders, and executed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from flsel.comparison.comparison_display import ComparisonProgress
 from flsel.comparison.grid import FILE, Cell, Grid
 from flsel.comparison.run_table import Run, check_one_score, read_run
 from flsel.config import RunConfig
 from flsel.config.fingerprint import fingerprint
 from flsel.data.population import Source
-from flsel.errors import UserError, located
-from flsel.execution.executor import Sources
+from flsel.errors import Interrupted, UserError, located
+from flsel.execution.executor import Executor, Listener, Sources
 from flsel.execution.job import Job
+from flsel.execution.on_ray.cluster_cleanup import resume_by
 from flsel.metrics import SCORE, Score
 from flsel.runner.build import build
 
@@ -36,7 +38,7 @@ def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> Score:
         cell = Cell(variant.name, scenario.name, first.seed)
         if both := scenario.changes.keys() & variant.changes.keys():
             raise UserError(f"{variant.name} sets {min(both)}, which --grid varies; set it in one of them.")
-        try:
+        with located(str(cell)):
             config = grid.run_config(cell, folder)
             if cost == "simulated_seconds" and config.devices is None:
                 raise UserError(
@@ -45,8 +47,6 @@ def check_cells(grid: Grid, folder: Path, sources: Sources, cost: str) -> Score:
                 )
             if first.variant == variant.name or first.scenario == scenario.name:
                 scores.setdefault(build(config, sources.get(config)).server.expected_score, str(cell))
-        except UserError as error:
-            raise UserError(f"{cell}: {error}") from error.__cause__
     check_one_score(scores)
     return next(iter(scores))
 
@@ -72,10 +72,8 @@ def check_settings_of(grid: Grid, folder: Path) -> None:
         UserError: If a setting does not fit; the message names the cell.
     """
     for cell in replace(grid, seeds=grid.seeds[:1]).cells():
-        try:
+        with located(str(cell)):
             grid.run_config(cell, folder)
-        except UserError as error:
-            raise UserError(f"{cell}: {error}") from error.__cause__
 
 
 def read_cells(
@@ -162,3 +160,24 @@ def jobs_left(grid: Grid, folder: Path, runs: Sequence[Run]) -> dict[Job, Run]:
 def read_again(run: Run) -> Run:
     """Read a cell whose job has ended."""
     return read_run(run.folder, variant=run.variant, scenario=run.scenario, seed=run.seed)
+
+
+def execute_cells(
+    grid: Grid, folder: Path, runs: Sequence[Run], executor: Executor, going_on: str, *, quiet: bool
+) -> None:
+    """Execute the cells that are left.
+
+    Raises:
+        Interrupted: If a signal stopped it.
+    """
+    jobs = jobs_left(grid, folder, runs)
+    resume_by(going_on)
+
+    def ended(job: Job) -> None:
+        progress.ended(read_again(jobs[job]))
+
+    with ComparisonProgress(runs, int(grid.config["rounds"]), quiet=quiet) as progress:
+        try:
+            executor.execute(list(jobs), folder, Listener(ended, progress.advanced))
+        except Interrupted as stop:
+            raise Interrupted(f"{stop}; {going_on}") from stop

@@ -7,31 +7,34 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from flsel.comparison.cells import check_cells, check_settings_of, read_cells, shared_source, waiting
-from flsel.comparison.compare_config import CompareConfig
+from flsel.comparison.cells import (
+    check_cells,
+    check_settings_of,
+    execute_cells,
+    read_cells,
+    shared_source,
+    waiting,
+)
+from flsel.comparison.compare_config import CompareConfig, with_budget
 from flsel.comparison.comparison import Comparison, judge
 from flsel.comparison.comparison_file import read_declaration, write_declaration
-from flsel.comparison.equal_budget import with_budget
-from flsel.comparison.execute_cells import execute_cells
 from flsel.comparison.grid import FILE, Grid, Scenario, Variant
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.changes import Change
 from flsel.comparison.judging.claim_words import subject
 from flsel.comparison.judging.designs import ACCURACY, DEFAULT_MAX_SEEDS
 from flsel.comparison.judging.procedure import guarantee
-from flsel.comparison.judging.settings import Judging, Options, usual_baseline
+from flsel.comparison.judging.settings import Change, Judging, Options, usual_baseline
 from flsel.comparison.load_runs import gather
-from flsel.comparison.parse_variants import read_grid, read_seeds, read_selectors, read_variants
+from flsel.comparison.parse_variants import all_variants, read_grid, read_seeds
 from flsel.comparison.run_table import Run, common_score, complete
 from flsel.comparison.until_decided import options_of, parts
 from flsel.config import RunConfig
 from flsel.errors import UserError, going_on
 from flsel.execution.executor import Executor, Sources
-from flsel.files import new_run_dir
+from flsel.files import home, new_run_dir
 from flsel.metrics import Score
 from flsel.runner.lock import Lock
 from flsel.runner.saved_settings import short_name
@@ -40,20 +43,9 @@ from flsel.runner.terminal import open_console
 _LOG = logging.getLogger("flsel")
 
 
-@dataclass(frozen=True)
-class Additions:
-    """Variants and scenarios made in Python, besides those that a comparison's settings name.
-
-    Attributes:
-        variants: Variants, made.
-        scenarios: Scenarios, made; none of them are those of the settings' ``grid``.
-    """
-
-    variants: Sequence[Variant] = ()
-    scenarios: Sequence[Scenario] = ()
-
-
-_NOTHING = Additions()
+Additions = tuple[Sequence[Variant], Sequence[Scenario]]
+"""Variants and scenarios made in Python, besides those that a comparison's settings name."""
+_NOTHING: Additions = ((), ())
 
 
 def start_comparison(
@@ -95,17 +87,23 @@ def declared_grid(config: RunConfig, wanted: CompareConfig, given: Additions = _
     Raises:
         UserError: If there is nothing to compare, or a variant or a scenario has a wrong setting.
     """
-    config = with_budget(_for_all_runs(config, wanted), wanted.budget, _cost(wanted))
+    # Every round is executed, and runs share a device.
+    target = wanted.target or config.evaluation.target
+    config = replace(config, evaluation=replace(config.evaluation, target=target, stop_at_target=False))
+    config = config if wanted.resources is None else wanted.resources.fit(config)
+    decides = None if wanted.decides == ACCURACY else wanted.decides
+    cost = decides or wanted.cost or ("accuracy" if wanted.until_decided else "rounds")
+    config = with_budget(config, wanted.budget, cost)
     base = config.to_dict()
     seeds = (config.seed,) if wanted.seeds is None else read_seeds(wanted.seeds)
-    variants = _variants(wanted, base, given)
+    variants = all_variants(given[0], wanted.selectors, wanted.variants, base)
     if not variants:
         raise UserError("nothing to compare: give --selectors Uniform,PowD,... or --variants FILE.")
     if wanted.until_decided:
         if len(variants) < 2:
             raise UserError(f"until_decided needs two variants or more, got {variants[0].name} alone.")
         seeds = tuple(range(1, (wanted.max_seeds or DEFAULT_MAX_SEEDS) + 1))
-    scenarios = given.scenarios or read_grid(wanted.grid)
+    scenarios = given[1] or read_grid(wanted.grid)
     grid = Grid(base, tuple(variants), tuple(scenarios), seeds)
     check_settings_of(grid, Path(wanted.folder))
     return grid
@@ -123,8 +121,8 @@ def resume_comparison(
     if wanted.budget is not None:
         raise UserError(f"budget must be declared before the first run, got {wanted.budget}.")
     grid, judging, commands = read_declaration(folder)
-    more = _variants(wanted, grid.config, given)
-    scenarios = list(given.scenarios) or (read_grid(wanted.grid) if wanted.grid else [])
+    more = all_variants(given[0], wanted.selectors, wanted.variants, grid.config)
+    scenarios = list(given[1]) or (read_grid(wanted.grid) if wanted.grid else [])
     names = [variant.name for variant in grid.variants]
     before = read_cells(grid, folder)
     seen = _seen(before)
@@ -135,7 +133,7 @@ def resume_comparison(
     if judging.until_decided:
         seeds = tuple(range(1, judging.max_seeds + 1))
     grown = grid.merged(more, scenarios, seeds)
-    judging = judging.changed(*_added(grid, grown, seen))
+    judging = judging.changed(*_added(grid, grown, seen, until_decided=judging.until_decided))
     _check_baseline(judging, grown)
     sources = Sources()
     score = common_score(before)
@@ -144,8 +142,6 @@ def resume_comparison(
     with Lock(folder, "comparison"):
         runs = read_cells(grown, folder)  # refuses before anything is written
         left = waiting(runs)
-        if not judging.until_decided:
-            judging = _with_seeds_added(judging, grid, grown, seen)
         with executor.ready(shared_source(grown, sources)) if left else nullcontext():
             write_declaration(folder, grown, judging, [*commands, command])
             if left:
@@ -164,29 +160,31 @@ def existing(patterns: Sequence[str], wanted: CompareConfig, command: str) -> Co
     dataset = runs[0].settings.get("data", {}).get("name", "runs")
     name = wanted.name or _default_name(dataset, dict.fromkeys(map(_selector, made.analysis.variants)))
     folder = new_run_dir(wanted.folder, name, "folder")
-    for home in _homes(runs):
+    for place in _homes(runs):
         try:
-            with Lock(home, "comparison"):
-                grid, judging, commands = read_declaration(home)
+            with Lock(place, "comparison"):
+                grid, judging, commands = read_declaration(place)
                 again = (*judging.judged_again, f"{command} (after {formatting.seeds(_seen(runs))})")
-                write_declaration(home, grid, replace(judging, judged_again=again), commands)
+                write_declaration(place, grid, replace(judging, judged_again=again), commands)
         except UserError as error:
-            _LOG.warning("%s does not keep that its runs were judged again: %s", home / FILE, error)
+            _LOG.warning("%s does not keep that its runs were judged again: %s", place / FILE, error)
     return replace(made, folder=folder, commands=(command,))
 
 
 def _homes(runs: Sequence[Run]) -> list[Path]:
     """Return the folders of the comparisons that runs belong to."""
     homes = {run.folder.parents[3] for run in runs if len(run.folder.parents) > 3}
-    return sorted(home for home in homes if (home / FILE).is_file())
+    return sorted(place for place in homes if (place / FILE).is_file())
 
 
 def compare_runs(patterns: Sequence[str], wanted: CompareConfig) -> Comparison:
-    """Judge existing runs without writing anything.
+    """Judge existing runs, or a comparison by its folder, without writing anything.
 
     Raises:
         UserError: If a run does not fit, or nothing is left to compare.
     """
+    if len(patterns) == 1 and (home(patterns[0]) / FILE).is_file():
+        return read_comparison(home(patterns[0]), wanted)
     runs, tuned = gather(patterns, wanted.mismatch, wanted.pick)
     names = list(dict.fromkeys(run.variant for run in complete(runs)))
     judging, cells, seen = _declared_by(runs, names)
@@ -212,11 +210,11 @@ def _declared_by(runs: Sequence[Run], names: Sequence[str]) -> tuple[Judging, in
     homes = _homes(runs)
     if not homes:
         return plain, 0, 0
-    declared = {home: read_declaration(home) for home in homes}
-    grids = [grid for grid, _, _ in declared.values()]
+    declared = [read_declaration(place) for place in homes]
+    grids = [grid for grid, _, _ in declared]
     cells = sum((len(grid.variants) - 1) * len(grid.scenarios) for grid in grids)
     total = sum(len(list(grid.cells())) for grid in grids)
-    judging, seen = next(iter(declared.values()))[1], _seen(runs)
+    judging, seen = declared[0][1], _seen(runs)
     adaptive = judging.until_decided
     if len(homes) > 1:
         judging = plain
@@ -259,21 +257,14 @@ def _seen(runs: Sequence[Run]) -> int:
     return sum(len(variants) > 1 for variants in done.values())
 
 
-def _with_seeds_added(judging: Judging, before: Grid, after: Grid, seen: int) -> Judging:
-    """Keep that seeds were added to a fixed design when its results could be seen."""
-    old, new = len(before.seeds), len(after.seeds)
-    if new == old or not seen:
-        return judging
-    judging = judging.changed(Change("seeds", old, new, seen))
-    return replace(judging, seeds_added=(*judging.seeds_added, old))
-
-
-def _added(before: Grid, after: Grid, seen: int) -> Iterator[Change]:
-    """Yield the variants and scenarios that a grid has more."""
+def _added(before: Grid, after: Grid, seen: int, *, until_decided: bool) -> Iterator[Change]:
+    """Yield what a grid has more: variants, scenarios, and seeds that were not declared."""
     for what in ("variants", "scenarios"):
         old, new = ([item.name for item in getattr(grid, what)] for grid in (before, after))
         if more := [name for name in new if name not in old]:
             yield Change(what, len(old), more, seen)
+    if len(before.seeds) != len(after.seeds) and not until_decided:
+        yield Change("seeds", len(before.seeds), len(after.seeds), seen)
 
 
 def _execute_all(folder: Path, grid: Grid, judging: Judging, executor: Executor, score: Score) -> None:
@@ -301,31 +292,6 @@ def _execute(folder: Path, grid: Grid, executor: Executor, runs: Sequence[Run]) 
     """Execute the cells that are left."""
     more, quiet = f"continue with: {going_on('compare', folder)}", bool(grid.config["quiet"])
     execute_cells(grid, folder, runs, executor, more, quiet=quiet)
-
-
-def _for_all_runs(config: RunConfig, wanted: CompareConfig) -> RunConfig:
-    """Return the config of all runs: every round is executed, and runs share a device."""
-    target = wanted.target or config.evaluation.target
-    config = replace(config, evaluation=replace(config.evaluation, target=target, stop_at_target=False))
-    return config if wanted.resources is None else wanted.resources.fit(config)
-
-
-def _cost(wanted: CompareConfig) -> str:
-    """Return the cost that a budget is of: the one that decides, or the verdicts'."""
-    decides = None if wanted.decides == ACCURACY else wanted.decides
-    return decides or wanted.cost or ("accuracy" if wanted.until_decided else "rounds")
-
-
-def _variants(wanted: CompareConfig, base: dict[str, Any], given: Additions) -> list[Variant]:
-    variants = list(given.variants)
-    variants += [] if wanted.selectors is None else read_selectors(wanted.selectors)
-    if wanted.variants is not None:
-        variants += read_variants(wanted.variants, base)
-    names = [variant.name for variant in variants]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"{name} names two variants; give one of them another name in the file.")
-    return variants
 
 
 def _check_baseline(judging: Judging, grid: Grid) -> None:

@@ -1,20 +1,24 @@
-"""The settings of a comparison, beside those of its runs."""
+"""The settings of a comparison, beside those of its runs, and the budget that they give to all runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+import re
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
-from flsel.arguments import Range, UserPath
+from flsel.arguments import UserPath
+from flsel.comparison.judging.deciding import LIMITS
+from flsel.comparison.judging.formatting import BYTES, TIMES
 from flsel.comparison.judging.settings import JudgingSettings
 from flsel.comparison.load_runs import Mismatch, Pick
+from flsel.config import RunConfig
 from flsel.errors import UserError
-from flsel.execution.executor import Resources, check_gpus
+from flsel.execution.executor import ExecutionSettings
 from flsel.files import check_folder_name
 
 
 @dataclass(frozen=True)
-class CompareConfig(JudgingSettings):
+class CompareConfig(ExecutionSettings, JudgingSettings):
     """One comparison: what is compared, how it is judged, and where it runs.
 
     Attributes:
@@ -31,12 +35,6 @@ class CompareConfig(JudgingSettings):
             rounds.
         mismatch: What to do with existing runs that do not fit: ``refuse`` them, ``drop`` them (listed, not
             counted), or compare them ``unpaired``.
-        max_concurrent: Largest number of runs at a time, >= 1; Ray executes more than one.
-        cpus: CPUs of a run, > 0, with Ray.
-        gpus: GPUs of a run, >= 0, with Ray; a fraction lets runs share one.
-        memory: Gigabytes reserved for a run, > 0, or null, with Ray.
-        address: Ray cluster to use, ``auto`` or host:port; null starts Ray on this machine.
-        retries: How often a run is resumed after its process died, >= 0, with Ray.
         name: Name of the comparison's folder; null makes one of dataset and variants. ``--output.name`` is
             the same.
         folder: Folder of all comparisons. ``--output.dir`` is the same.
@@ -52,18 +50,12 @@ class CompareConfig(JudgingSettings):
     budget: str | None = None
     mismatch: Mismatch = "refuse"
     pick: Pick | None = None
-    max_concurrent: Annotated[int, Range(1)] = 1
-    cpus: Annotated[float, Range(above=0)] = 1.0
-    gpus: Annotated[float, Range(0)] = 0.0
-    memory: Annotated[float | None, Range(above=0)] = None
-    address: str | None = None
-    retries: Annotated[int, Range(0)] = 2
     name: str | None = None
     folder: Annotated[str, UserPath()] = "comparisons"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_gpus(self.gpus)
+        ExecutionSettings.__post_init__(self)
+        self.check()
         check_folder_name("name", self.name)
         if self.until_decided and self.seeds is not None:
             raise UserError(
@@ -71,7 +63,38 @@ class CompareConfig(JudgingSettings):
                 f"got {self.seeds}."
             )
 
-    @property
-    def resources(self) -> Resources | None:
-        """What runs may use on Ray; None where this process executes them."""
-        return Resources.asked(self)
+
+def with_budget(config: RunConfig, budget: str | None, cost: str) -> RunConfig:
+    """Return settings of runs that end when a budget is spent; None changes nothing.
+
+    A run ends with the round in which it has spent as much, so that its total may be a round's cost larger.
+
+    Args:
+        config: The settings.
+        budget: The budget, with a unit of bytes or of time where its cost has one.
+        cost: The cost that decides, or that verdicts are about.
+
+    Raises:
+        UserError: If it is no amount of a cost that runs can be limited in.
+    """
+    if budget is None:
+        return config
+    setting = LIMITS.get(cost)
+    if setting is None:
+        raise UserError(f"budget goes with a cost of {', '.join(LIMITS)}, got {budget} of {cost}.")
+    amount = _amount(budget, cost)
+    if setting == "time.stop_after_seconds":
+        return replace(config, time=replace(config.time, stop_after_seconds=float(amount)))
+    changes: Any = {setting: int(amount)}
+    return replace(config, **changes)
+
+
+def _amount(text: str, cost: str) -> float:
+    known = BYTES if cost.startswith("bytes") else TIMES if cost == "simulated_seconds" else {}
+    units = {"": 1, **known}
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*([a-zA-Z]*)\s*", text)
+    amount = float(match[1]) * units.get(match[2], 0) if match else 0.0
+    if amount < 1:
+        like = f" with a unit of {', '.join(known)}" if known else ""
+        raise UserError(f"budget must be a number >= 1{like}, of {cost.replace('_', ' ')}, got {text!r}.")
+    return amount

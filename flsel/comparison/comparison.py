@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flsel.comparison.grid import ALL, Tuning
-from flsel.comparison.judging.analysis import analyse
+from flsel.comparison.judging.analysis import Analysis
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import Target, chosen_target
 from flsel.comparison.judging.notes import notes
 from flsel.comparison.judging.settings import Options, usual_baseline
-from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.verdicts import Verdict, verdicts
 from flsel.comparison.reporting import figures, tables
 from flsel.comparison.reporting.figures import Drawing, draw_chart
 from flsel.comparison.reporting.latex import to_latex
-from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.tables import MOST_SCENARIOS
-from flsel.comparison.reporting.webpage import page
+from flsel.comparison.reporting.webpage import page, report
 from flsel.comparison.run_table import Run, common_score, complete
 from flsel.errors import UserError
 from flsel.files import home, naming, write_atomic
@@ -52,7 +50,9 @@ def judge(runs: Sequence[Run], wanted: Options, tuned: Mapping[str, Tuning]) -> 
         raise UserError(f"target must be in (0, 1] for an accuracy, got {options.target:g}.")
     else:
         target = Target(options.target, options.target_after, score)
-    return analyse(runs, options, target, tuned)
+    made = Analysis(tuple(runs), options, target, tuned)
+    _ = made.claims  # what they lack is said before anything is written
+    return made
 
 
 def settled(runs: Sequence[Run], wanted: Options) -> Options:

@@ -1,9 +1,10 @@
-"""Show a comparison in the terminal: progress with the table so far, then the table and the verdicts."""
+"""Show a comparison: progress and results in the terminal, and its own run in W&B or MLflow."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic
@@ -11,16 +12,22 @@ from typing import TextIO
 
 from rich.table import Table
 
+from flsel.comparison.comparison import Comparison
+from flsel.comparison.grid import FILE
 from flsel.comparison.judging import formatting
+from flsel.comparison.judging.analysis import Analysis
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.notes import notes
-from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.verdicts import folded
 from flsel.comparison.reporting.tables import MOST_SCENARIOS, lost_rows, main_table
 from flsel.comparison.run_table import Run
+from flsel.config import RunConfig
 from flsel.execution.live_table import LiveTable
+from flsel.files.yaml import read_yaml
 from flsel.metrics import SCORE, Score
-from flsel.runner.terminal import open_console
+from flsel.runner.terminal import fitting_table, open_console
+from flsel.runner.trackers.loggers import make_loggers
+from flsel.runner.trackers.tracker import Tracker
 
 _SECONDS_BETWEEN_LINES = 5.0
 _MARKS = {"resolved": "*", "open": "-", "exploratory": "~"}
@@ -54,7 +61,9 @@ class ComparisonProgress(LiveTable):
         """Take note of a run that ended."""
         self._runs[run.variant, run.scenario, run.seed] = run
         if not self.show(self._table):
-            said = _score(run) if run.status == "complete" else f"{run.status}: {run.reason}"
+            said = f"{run.status}: {run.reason}"
+            if run.status == "complete":
+                said = f"{run.score.words} {_shown(run.summary['final'][run.score.column], run.score)}"
             who = f"{run.variant}{formatting.where(run.scenario)}, seed {run.seed}"
             self.line(f"{who}: {said}  |  {self._summary()}")
 
@@ -81,10 +90,6 @@ class ComparisonProgress(LiveTable):
         return table
 
 
-def _score(run: Run) -> str:
-    return f"{run.score.words} {_shown(run.summary['final'][run.score.column], run.score)}"
-
-
 def _shown(value: float, score: Score) -> str:
     return formatting.number(value, "%" if score.is_share else "")
 
@@ -94,7 +99,10 @@ def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None)
     out = open_console(stream)
     if len(analysis.scenarios) <= MOST_SCENARIOS:
         for scenario in analysis.scenarios:
-            out.print(_main_table(analysis, scenario, out.width), markup=False)
+            headings, rows = main_table(analysis, scenario)
+            below = [[cell.replace(" [", "\n[") for cell in row] for row in rows]
+            title = formatting.where(scenario).strip() or None
+            out.print(fitting_table(headings, below, out.width, title, lines=True), markup=False)
     else:
         out.print(f"The report has the tables of the {len(analysis.scenarios)} scenarios.")
     out.print(headline(analysis), markup=False, highlight=False, style="bold")
@@ -114,19 +122,31 @@ def say(analysis: Analysis, paths: Sequence[Path], stream: TextIO | None = None)
         out.print(str(path), markup=False, highlight=False, soft_wrap=True)
 
 
-def _main_table(analysis: Analysis, scenario: str, width: int) -> Table:
-    """Return the main table, intervals below their values; the leading columns only where it is narrow."""
-    headings, rows = main_table(analysis, scenario)
-    lines = [[cell.replace(" [", "\n[") for cell in row] for row in rows]
-    table = Table(title=formatting.where(scenario).strip() or None, title_justify="left", show_lines=True)
-    used = 1
-    for at, heading in enumerate(headings):
-        widest = max(map(len, [*heading.split(), *(p for line in lines for p in line[at].split("\n"))]))
-        used += 3 + widest
-        if used > width:
-            break
-        # Fixed: rich would make wide columns wider than needed and cut off the last one.
-        table.add_column(heading, justify="left" if at == 0 else "right", width=widest)
-    for line in lines:
-        table.add_row(*line[: len(table.columns)])
-    return table
+def track_comparison(made: Comparison, paths: list[Path]) -> None:
+    """Log a comparison as one run of job type ``comparison``, if its runs go to W&B or MLflow."""
+    folder = made.folder
+    if folder is None or not (folder / FILE).is_file():
+        return
+    settings = read_yaml(folder / FILE)["config"]
+    config = RunConfig.from_dict(settings)
+    keepers = [name for name in config.track.trackers if name in ("wandb", "mlflow")]
+    if not keepers:
+        return
+    loggers = make_loggers(
+        replace(config.track, tracker=",".join(keepers), group=config.track.group or folder.name),
+        run_dir=folder,
+        name=folder.name,
+        resolved_config=settings,
+        tags=(config.data.name,),
+        job_type="comparison",
+    )
+    tracker = Tracker(loggers)
+    for scenario in made.analysis.scenarios:
+        headings, rows = main_table(made.analysis, scenario)
+        tracker.table(f"comparison/{scenario}", headings, rows)
+    tracker.table("comparison/verdicts", ("kind", "verdict"), [(v.kind, v.text) for v in made.verdicts])
+    for path in paths:
+        if path.suffix == ".png":
+            tracker.image(f"comparison/{path.stem}", path, config.rounds)
+    tracker.file(paths[0], "report")
+    tracker.close("success")

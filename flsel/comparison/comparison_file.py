@@ -13,11 +13,12 @@ import yaml
 
 from flsel.arguments import shown
 from flsel.comparison.grid import FILE, Cell, Grid, from_plain
-from flsel.comparison.judging.changes import Change
-from flsel.comparison.judging.settings import Judging
+from flsel.comparison.judging.settings import Change, Judging
 from flsel.errors import UserError, located, users_code
 from flsel.files import check_folder, write_atomic
 from flsel.files.yaml import read_yaml
+
+_WITHIN_CHANGES = ("earlier_margins", "seeds_added")  # earlier files have them beside the changes
 
 
 def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:
@@ -47,11 +48,10 @@ def read_declaration(folder: Path) -> tuple[Grid, Judging, list[str]]:
 def _judging(plain: dict[str, Any]) -> Judging:
     if isinstance(rules := plain.get("until_decided"), dict):  # earlier files have them apart
         plain = plain | rules | {"until_decided": True}
-    earlier = tuple((n, width) for n, width in plain.get("earlier_margins", ()))
     changes = tuple(Change(**change) for change in plain.get("changes", ()))
-    texts = {name: tuple(plain.get(name, ())) for name in ("seeds_added", "judged_again")}
-    plain = {**plain, **texts, "earlier_margins": earlier, "changes": changes}
-    return Judging(**plain | {"until_decided": bool(plain.get("until_decided"))})
+    plain = plain | {"changes": changes, "judged_again": tuple(plain.get("judged_again", ()))}
+    known = {name: value for name, value in plain.items() if name not in _WITHIN_CHANGES}
+    return Judging(**known | {"until_decided": bool(known.get("until_decided"))})
 
 
 def write_declaration(folder: Path, grid: Grid, judging: Judging, commands: Sequence[str]) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from flsel.comparison.judging import formatting
+from flsel.comparison.judging.analysis import Analysis, named
 from flsel.comparison.judging.claim_words import difference, margin, subject
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.designs import Design
@@ -15,7 +14,6 @@ from flsel.comparison.judging.measures import arrival_name
 from flsel.comparison.judging.power import Expected, expected, fixed_seeds, pooled_sd
 from flsel.comparison.judging.procedure import guarantee
 from flsel.comparison.judging.settings import Judging
-from flsel.comparison.judging.summaries import Analysis
 from flsel.errors import UserError
 from flsel.metrics import SCORE, Score
 
@@ -156,9 +154,7 @@ def pilot_sd(analysis: Analysis, rules: Judging) -> float:
     name, unit = analysis.main, analysis.options.score.scale
     if rules.of_cost:
         name, unit = arrival_name(rules.decides, analysis.options.last), 1.0
-    sd = pooled_sd(
-        [unit * np.array(d.found.values) for d in analysis.differences.values() if d.measure == name]
-    )
+    sd = pooled_sd([unit * d.values for _, _, d in named(analysis.differences, name)])
     if not sd > 0:
         raise UserError("a plan needs pairs of runs under two seeds or more that differ, or --sd NUMBER.")
     return sd

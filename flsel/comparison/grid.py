@@ -153,7 +153,10 @@ class Grid:
     def to_plain(self) -> Plain:
         """Describe the grid by plain values, for the comparison's file."""
         return {
-            "variants": {v.name: _variant_entry(v) for v in self.variants},
+            "variants": {
+                v.name: {"changes": dict(v.changes)} | ({} if v.tuned is None else {"tuned": asdict(v.tuned)})
+                for v in self.variants
+            },
             "scenarios": {s.name: dict(s.changes) for s in self.scenarios},
             "seeds": list(self.seeds),
             "config": self.config,
@@ -185,13 +188,6 @@ def from_plain(plain: Mapping[str, Any], where: Path) -> Grid:
     for seed in (seed for seed in seeds if type(seed) is not int):
         raise UserError(f"{where}: seed must be a whole number >= 0, got {shown(seed)}.")
     return Grid(plain["config"], tuple(variants), scenarios, seeds)
-
-
-def _variant_entry(variant: Variant) -> Plain:
-    entry: Plain = {"changes": dict(variant.changes)}
-    if variant.tuned is not None:
-        entry["tuned"] = {**asdict(variant.tuned), "seeds": list(variant.tuned.seeds)}
-    return entry
 
 
 def _joined(before: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:

@@ -73,9 +73,13 @@ def _without_duplicates(runs: Sequence[Run], pick: Pick | None) -> list[Run]:
             f"{listed}{more}, with the same settings: leave all but one of each out, or give --pick newest "
             "or --pick oldest."
         )
+
+    def ended(run: Run) -> tuple[int, str]:
+        return (run.folder / "summary.json").stat().st_mtime_ns, str(run.folder)
+
     left_out: dict[Path, Path] = {}
     for group in twice:
-        ordered = sorted(group, key=_ended_at, reverse=pick == "newest")
+        ordered = sorted(group, key=ended, reverse=pick == "newest")
         left_out |= {run.folder: ordered[0].folder for run in ordered[1:]}
     return [
         replace(run, status="excluded", reason=f"{left_out[run.folder]} has the same settings and seed")
@@ -83,10 +87,6 @@ def _without_duplicates(runs: Sequence[Run], pick: Pick | None) -> list[Run]:
         else run
         for run in runs
     ]
-
-
-def _ended_at(run: Run) -> tuple[int, str]:
-    return (run.folder / "summary.json").stat().st_mtime_ns, str(run.folder)
 
 
 def _folders(patterns: Sequence[str]) -> list[Path]:

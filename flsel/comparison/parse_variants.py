@@ -73,8 +73,35 @@ def read_variants(path: str, base: Mapping[str, Any]) -> list[Variant]:
     with located(path):
         loaded = read_yaml(file)
     if loaded.keys() & (keys().keys() | groups()):
-        return [_from_config(_name_of(file), file, base)]
+        name = file.parent.name if file.name == "best.yaml" else file.stem
+        return [_from_config(name, file, base)]
     return [make_variant(name, entry, path, file.parent, base) for name, entry in loaded.items()]
+
+
+def all_variants(
+    made: Sequence[Variant], selectors: str | None, path: str | None, base: Mapping[str, Any]
+) -> list[Variant]:
+    """Return the variants of a command: made in Python, named as selectors, and in a file.
+
+    Raises:
+        UserError: If something is malformed, or two have one name.
+    """
+    found = [*made, *([] if selectors is None else read_selectors(selectors))]
+    found += [] if path is None else read_variants(path, base)
+    check_names(found)
+    return found
+
+
+def check_names(variants: Sequence[Variant]) -> None:
+    """Refuse two variants of one name.
+
+    Raises:
+        UserError: If there are such.
+    """
+    names = [variant.name for variant in variants]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{twice} names two variants; give one of them another name in the file.")
 
 
 def make_variant(name: Any, entry: Any, where: str, folder: Path, base: Mapping[str, Any]) -> Variant:
@@ -257,10 +284,6 @@ def from_config(
         if key not in (*SHARED, *MACHINE) and value != base.get(key)
     }
     return Variant(name, _dotted(own, where), tuned)
-
-
-def _name_of(path: Path) -> str:
-    return path.parent.name if path.name == "best.yaml" else path.stem
 
 
 def tuning_in(folder: Path) -> Tuning | None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from flsel.comparison.cells import read_cells
 from flsel.comparison.comparison import settled
 from flsel.comparison.grid import Grid
+from flsel.comparison.judging.claims import Sample
 from flsel.comparison.judging.families import claims
-from flsel.comparison.judging.pairs import form_pairs
 from flsel.comparison.judging.settings import Judging, Options, Order, usual_baseline
 from flsel.comparison.run_table import Run, complete
 from flsel.errors import UserError
@@ -57,7 +57,7 @@ def parts(grid: Grid, folder: Path, judging: Judging, known: dict[Path, Run]) ->
         runs = read_cells(grid, folder, known)
         if not complete(runs):
             continue
-        found = claims(form_pairs(runs, options.baseline), runs, settled(runs, options))
+        found = claims(Sample(tuple(runs), settled(runs, options)))
         pairs = {(c.variant, c.scenario): c.seeds for c in found if c.kind == "mean"}
         # What is new stands behind what is known.
         order = {key: tuple(dict.fromkeys((*options.order.get(key, ()), *new))) for key, new in pairs.items()}

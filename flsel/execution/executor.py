@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
+from flsel.arguments import Range, check_settings
 from flsel.config import RunConfig
 from flsel.data.population import Source
 from flsel.data.sources import load_source
@@ -111,6 +112,39 @@ def check_gpus(gpus: float) -> None:
     """
     if gpus > 1 and gpus != int(gpus):
         raise UserError(f"gpus must be a whole number or below 1, got {gpus:g}.")
+
+
+@dataclass(frozen=True)
+class ExecutionSettings:
+    """How a command executes its runs.
+
+    Attributes:
+        max_concurrent: Largest number of runs at a time, >= 1; Ray executes more than one.
+        cpus: CPUs of a run, > 0, with Ray.
+        gpus: GPUs of a run, >= 0, with Ray; a fraction lets runs share one.
+        memory: Gigabytes reserved for a run, > 0, or null, with Ray.
+        address: Ray cluster to use, ``auto`` or host:port; null starts Ray on this machine.
+        retries: How often a run is resumed after its process died, >= 0, with Ray.
+
+    Raises:
+        UserError: If a value is out of range.
+    """
+
+    max_concurrent: Annotated[int, Range(1)] = 1
+    cpus: Annotated[float, Range(above=0)] = 1.0
+    gpus: Annotated[float, Range(0)] = 0.0
+    memory: Annotated[float | None, Range(above=0)] = None
+    address: str | None = None
+    retries: Annotated[int, Range(0)] = 2
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        check_gpus(self.gpus)
+
+    @property
+    def resources(self) -> Resources | None:
+        """What runs may use on Ray; None where this process executes them."""
+        return Resources.asked(self)
 
 
 class Sources:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flsel.arguments import settings_of
-from flsel.comparison.variant_objects import Variants, make_variants
+from flsel.comparison.from_python import Variants, make_variants
 from flsel.errors import UserError
 from flsel.execution.choose_executor import executor_for
 from flsel.execution.single_run import single_run

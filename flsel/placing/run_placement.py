@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from flsel.comparison.cells import read_cells, shared_source, waiting
+from flsel.comparison.cells import execute_cells, read_cells, shared_source, waiting
 from flsel.comparison.comparison_file import read_declaration, write_declaration
-from flsel.comparison.execute_cells import execute_cells
 from flsel.comparison.grid import FILE, Grid, Tuning, Variant
 from flsel.comparison.judging.settings import Judging
-from flsel.comparison.parse_variants import SHARED, read_selectors, read_variants
+from flsel.comparison.parse_variants import SHARED, all_variants, check_names, read_selectors
 from flsel.comparison.run_table import Run
 from flsel.config import RunConfig
 from flsel.errors import UserError
@@ -85,17 +84,13 @@ def _variants(
     selectors: Sequence[str], wanted: PlaceConfig, more: Sequence[Variant], atlas: ShippedAtlas
 ) -> tuple[Variant, ...]:
     """Return what is placed, under names that the atlas does not have."""
-    found = [*more, *(variant for text in selectors for variant in read_selectors(text))]
-    if wanted.variants is not None:
-        found += read_variants(wanted.variants, dict(atlas.config))
+    named = [*more, *(variant for text in selectors for variant in read_selectors(text))]
+    found = all_variants(named, None, wanted.variants, dict(atlas.config))
     if not found:
         raise UserError("nothing to place: name a selector, as in flsel place my_selector.EpsilonGreedy.")
     own = {} if wanted.objective is None else {"objective": wanted.objective}
     made = [Variant(_short(v.name, atlas), {**own, **v.changes}, v.tuned) for v in found]
-    names = [variant.name for variant in made]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"{twice} is placed twice; give one of them another name in the file of variants.")
+    check_names(made)
     for variant in made:
         fixed = next((key for key in variant.changes if key.split(".")[0] in _FIXED), None)
         if fixed is not None:

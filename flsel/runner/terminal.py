@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
 from time import monotonic
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 class Outlet:
@@ -139,3 +141,39 @@ class CellLine:
         shown = {"text/plain": text, "text/html": f"{bar}<code>{escape(text)}</code>"}
         with suppress(Exception):  # a notebook that is gone ends no run
             self._handle.update(shown, raw=True)
+
+
+def fitting_table(
+    head: Sequence[str],
+    body: Sequence[Sequence[str]],
+    width: int,
+    title: str | None = None,
+    *,
+    lines: bool = False,
+) -> Table:
+    """Return a table of at most some width, with names at the left and numbers at the right.
+
+    Where it is narrow it has the leading columns only.
+
+    Args:
+        head: Headings.
+        body: Rows; a cell may have several lines.
+        width: Letters in a line.
+        title: What stands above it.
+        lines: Whether lines are drawn between rows.
+    """
+    from rich.table import Table
+
+    shown = Table(title=title, title_justify="left", show_lines=lines)
+    used = 1
+    for at, heading in enumerate(head):
+        words = [*heading.split(), *(part for row in body for part in row[at].split("\n"))]
+        widest = max(map(len, words))
+        used += 3 + widest
+        if at and used > width:
+            break
+        # Fixed: rich would make wide columns wider than needed and cut off the last one.
+        shown.add_column(heading, justify="left" if at == 0 else "right", width=widest)
+    for row in body:
+        shown.add_row(*row[: len(shown.columns)])
+    return shown

@@ -24,9 +24,8 @@ from flsel.comparison.comparison import Comparison
 from flsel.comparison.comparison_display import say
 from flsel.comparison.judging.designs import LEVEL
 from flsel.comparison.judging.power import seeds_needed
-from flsel.comparison.reporting.markdown import report
 from flsel.comparison.reporting.tables import ratio_cell
-from flsel.comparison.reporting.webpage import page
+from flsel.comparison.reporting.webpage import page, report
 from flsel.comparison.run_table import read_run
 from flsel.errors import UserError
 from flsel.execution.job import Outcome, write_failure
@@ -213,7 +212,7 @@ def test_a_constant_difference_is_decided_where_the_sign_test_is(tmp_path, seeds
     two(tmp_path, [0.8] * seeds, [0.7] * seeds)
     found = compare(tmp_path)
     assert found.verdicts[0].label == label
-    assert found.analysis.difference("PowD", "all", found.analysis.main).found.p == 2.0 ** (1 - seeds)
+    assert found.analysis.difference("PowD", "all", found.analysis.main).p == 2.0 ** (1 - seeds)
     assert not any("80 % power" in note for note in found.notes)
 
 
@@ -231,7 +230,7 @@ def test_a_constant_ratio_of_costs_is_a_claim_whichever_is_the_baseline(tmp_path
         made.run(tmp_path / f"u{seed}", made.climb(0.8), seed=seed, models=3)
     found = compare(tmp_path, cost="models", last=1, baseline=baseline, target=0.7)
     ratio = found.analysis.difference("PowD" if baseline == "Uniform" else "Uniform", "all", "models/target")
-    assert ratio.found.p == 2.0**-7
+    assert ratio.p == 2.0**-7
     assert ratio.shown.value == pytest.approx(13 / 3 if side == "more" else 3 / 13)
 
 
@@ -322,7 +321,7 @@ def test_runs_that_never_arrive_are_bounds_and_named(tmp_path):
     difference = found.analysis.difference("PowD", "all", "rounds/target")
     assert difference.censored == 2
     reached = found.analysis.arrival("Uniform", "all", "rounds/target")
-    assert (reached.found.reached, reached.found.n) == (2, 4)
+    assert (reached.reached, reached.n) == (2, 4)
     assert any(
         "Uniform in 2 of 4. PowD takes " in v.text and "2 pairs in which both" in v.text
         for v in found.verdicts
@@ -343,7 +342,7 @@ def test_pairs_whose_fingerprints_differ_are_left_out_or_compared_unpaired(tmp_p
     other = compare(tmp_path, mismatch="unpaired").analysis
     unpaired = other.difference("PowD", "all", other.main)
     assert not unpaired.paired
-    assert unpaired.found.p == pytest.approx(
+    assert unpaired.p == pytest.approx(
         stats.ttest_ind([0.80, 0.82, 0.79], [0.70, 0.69, 0.71], equal_var=False).pvalue
     )
 
@@ -587,7 +586,7 @@ def test_short_runs_are_judged_by_half_of_what_they_have(tmp_path):
     found = compare_runs([str(tmp_path / "*")], CompareConfig(target=0.55))
     assert found.analysis.options.last == 3
     assert found.analysis.main == "accuracy/last3"
-    assert found.analysis.arrival("PowD", "all", "rounds/target3").found.reached == 2
+    assert found.analysis.arrival("PowD", "all", "rounds/target3").reached == 2
     assert "means are of 3 evaluations and not of 10: half of what the shortest run has" in " ".join(
         found.notes
     )
@@ -617,7 +616,7 @@ def test_a_run_that_diverged_never_arrives(tmp_path):
             (lost / "summary.json").unlink()
             write_failure(lost, Outcome("diverged", "every client of round 3 returned a non-finite model"))
     found = compare(tmp_path, last=1)
-    arrived = found.analysis.arrival("PowD", "all", "rounds/target").found
+    arrived = found.analysis.arrival("PowD", "all", "rounds/target")
     assert (arrived.reached, arrived.n) == (4, 12)
     (claim,) = [claim for claim in found.analysis.claims if claim.kind == "arrival"]
     assert claim.p()[0] == pytest.approx(2.0**-7)

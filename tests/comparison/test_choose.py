@@ -303,7 +303,7 @@ def test_the_command_runs_a_race_and_writes_what_train_takes(tmp_path, capsys):
         main(["train", "--config", str(folder / "best.yaml"), "--quiet", "true", "--output.name", "again"])
         == 0
     )
-    page = (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text().replace("\xa0", " ")
     assert found.headline.split(" (")[0] in page.replace("&#x27;", "'")
     assert "http" not in page.replace("http://www.w3.org", "")
     assert main(["choose", "--resume", str(folder)]) == 0

@@ -449,7 +449,20 @@ def test_resuming_with_what_does_not_fit_changes_nothing(capfd):
     assert "rounds is a setting" in refused(capfd, "--resume", "comparisons/c", "--rounds", "9")
     assert "name stays as it is" in refused(capfd, "--resume", "comparisons/c", "--name", "d")
     assert Path("comparisons/c/comparison.yaml").read_text() == declared
-    assert "is a comparison, not a run" in refused(capfd, "comparisons/c")
+    assert "is a comparison, not a run" in refused(capfd, "comparisons/c", "comparisons/c/runs/all/AFL/s1")
+
+
+def test_a_comparison_is_judged_again_by_its_folder_as_from_python(capfd):
+    assert compare("--selectors", "Uniform,AFL", "--seeds", "2", "--name", "c", *SMALL) == 0
+    report = Path("comparisons/c/report.md").read_text()
+    assert compare("comparisons/c", "--baseline", "AFL", "--name", "again") == 0
+    found = flsel.compare("comparisons/c", baseline="AFL")
+    assert found.headline in Path("comparisons/again/report.md").read_text()
+    assert any("the baseline changed from Uniform to AFL after 2 seeds" in note for note in found.notes)
+    assert Path("comparisons/c/report.md").read_text() == report
+    kept = yaml.safe_load(Path("comparisons/c/comparison.yaml").read_text())["judging"]
+    assert kept["judged_again"] == ["flsel compare comparisons/c --baseline AFL --name again (after 2 seeds)"]
+    assert (kept["baseline"], kept["changes"]) == (None, [])
 
 
 def test_a_tuned_config_is_a_variant_and_says_where_it_comes_from():

@@ -128,5 +128,5 @@ def test_a_comparison_judges_them(tmp_path: Path) -> None:
     )
     assert text.endswith("The claims are about test accuracy.")
     assert "test MulticlassSpecificity (last 10)" in found.to_markdown()
-    row = next(d for d in found.analysis.differences.values() if d.measure == "MulticlassSpecificity/last10")
+    row = next(d for k, d in found.analysis.differences.items() if k[2] == "MulticlassSpecificity/last10")
     assert row.shown.value == pytest.approx(0.2, abs=0.03)

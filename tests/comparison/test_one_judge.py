@@ -21,11 +21,11 @@ from flsel.comparison.judging.claim_words import interval_ends
 from flsel.comparison.judging.claims import Evidence
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.decisions import decide
-from flsel.comparison.judging.descriptions import chance_above, chances_to_be_best
 from flsel.comparison.judging.designs import ACCURACY, Design
 from flsel.comparison.judging.estimates import Estimate, holm, mean_p_value
 from flsel.comparison.judging.families import step_down
 from flsel.comparison.judging.formatting import number
+from flsel.comparison.judging.notes import chance_above, chances_to_be_best
 from flsel.comparison.judging.settings import Judging, JudgingSettings
 from flsel.metrics import SCORE, Score
 
@@ -190,10 +190,10 @@ def test_a_new_margin_judges_later_looks_only():
     assert (decide(values, wide).claim, decide(values, wide).n) == ("equivalent", 7)
     declared = Judging(until_decided=True, margin=1.0)
     rules = declared.asked_again(JudgingSettings(margin=2.0), 6)
-    assert rules.earlier_margins == ((6, 1.0),)
+    assert rules.design(2, 1).earlier_margins == ((6, 1.0),)
     assert rules.design(2, 1).margin_at(6) == 1.0
     assert rules.design(2, 1).margin_at(7) == 2.0
-    assert declared.asked_again(JudgingSettings(margin=2.0), 0).earlier_margins == ()
+    assert declared.asked_again(JudgingSettings(margin=2.0), 0).design(2, 1).earlier_margins == ()
 
 
 def test_the_margin_of_a_resumed_comparison_is_kept_with_the_look(tmp_path, runner):

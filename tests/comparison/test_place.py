@@ -286,7 +286,7 @@ def test_a_run_of_the_baseline_repeats_the_committed_one(atlas, tmp_path):
         (["place", "MD", "--seeds", "9"], "seeds must be"),
         (["place", "MD", "--atlas", "time", "--seeds", "4"], "seeds must be at most 3 on the atlas time"),
         (["place", "MD", "--rounds", "3"], "rounds is a setting of runs, and an atlas has its own"),
-        (["place", "MD", "MD"], "MD (placed) is placed twice"),
+        (["place", "MD", "MD"], "MD names two variants"),
         (["atlas", "moon"], "atlas must be one of"),
         (["atlas", "fashion", "mnist"], "takes the name of one atlas"),
     ],

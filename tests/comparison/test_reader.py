@@ -72,7 +72,7 @@ def test_charts_of_arrivals_speak_of_the_cost_that_was_asked_for(tmp_path):
     rows = chart_data(found.analysis)["arrivals"]
     at = found.analysis.arrival("PowD", "all", "simulated_seconds/target")
     assert at is not None
-    assert rows[0]["median"] == at.found.median.value == 7.0 * 8
+    assert rows[0]["median"] == at.median.value == 7.0 * 8
     row = next(line for line in found.to_markdown().splitlines() if line.startswith("| PowD"))
     assert "simulated seconds to 60 %" in found.to_markdown()
     assert row.split(" | ")[5] == "56"

@@ -21,7 +21,7 @@ import flsel
 from flsel.choosing.choice_page import choice_page
 from flsel.commands.cli import main
 from flsel.comparison.compare_config import CompareConfig
-from flsel.comparison.judging.changes import Change
+from flsel.comparison.judging.settings import Change
 from flsel.errors import UserError
 from flsel.metrics import SCORE, Score
 from flsel.partition import IID
@@ -74,7 +74,7 @@ def test_a_smaller_loss_is_better(tmp_path: Path) -> None:
     ends = [run.columns["test/loss"][-10:].mean() for run in found.analysis.of("Uniform", "all")]
     assert max(ends) <= target.value < max(ends) + 0.01
     arrivals = {v: found.analysis.arrival(v, "all", found.analysis.to_target) for v in ("PowD", "AFL")}
-    assert (arrivals["PowD"].found.reached, arrivals["AFL"].found.reached) == (8, 0)
+    assert (arrivals["PowD"].reached, arrivals["AFL"].reached) == (8, 0)
 
 
 def test_another_score_decides_against_the_accuracy(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_another_score_decides_against_the_accuracy(tmp_path: Path) -> None:
     assert described[0].startswith("PowD differs from Uniform in test accuracy")
     assert " points" in described[0]
     assert found.analysis.target.shown == "2.1"
-    assert found.analysis.arrival("Uniform", "all", found.analysis.to_target).found.reached == 8
-    assert found.analysis.arrival("PowD", "all", found.analysis.to_target).found.reached == 0
+    assert found.analysis.arrival("Uniform", "all", found.analysis.to_target).reached == 8
+    assert found.analysis.arrival("PowD", "all", found.analysis.to_target).reached == 0
 
 
 def test_a_target_of_an_accuracy_is_a_share(tmp_path: Path) -> None:

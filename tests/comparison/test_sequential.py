@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flsel.comparison.judging.boundaries import boundaries, extended, schedule, spent
 from flsel.comparison.judging.decisions import Withheld, decide, judge_looks
-from flsel.comparison.judging.designs import Design
+from flsel.comparison.judging.designs import Design, boundaries, extended, schedule, spent
 from flsel.comparison.judging.power import corrected_estimate, expected, fixed_seeds, pooled_sd
 from flsel.errors import UserError
 
@@ -100,7 +99,7 @@ def test_any_false_claim_of_a_family_is_rare_at_any_stopping(kind, effect, margi
 
 def test_repeated_intervals_cover_at_all_looks_together():
     judged = judge_looks(draws("normal", 1, seed=3)[:, 0], Design(1, 30, 1.0))
-    covered = ((judged.low <= 0) & (judged.high >= 0)).all(axis=1)
+    covered = ((judged.numbers["low"] <= 0) & (judged.numbers["high"] >= 0)).all(axis=1)
     assert 0.945 <= covered.mean() <= 0.975
 
 
@@ -169,7 +168,7 @@ def test_the_corrected_estimate_takes_the_bias_of_early_stops_away():
         corrected.append(corrected_estimate(found, design))
     # The bias by other draws: 25 decisions show the correction, whose spread is small, and not the bias.
     judged = judge_looks(1.0 + rng.standard_normal((4000, 30)), design)
-    bias = float(judged.mean[np.arange(4000), judged.stops()].mean()) - 1.0
+    bias = float(judged.numbers["mean"][np.arange(4000), judged.stops()].mean()) - 1.0
     assert bias > 0.02
     assert np.mean(np.subtract(corrected, naive)) == pytest.approx(-bias, abs=0.02)
 

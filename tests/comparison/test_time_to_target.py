@@ -11,7 +11,7 @@ import pytest
 
 from flsel.comparison.judging.estimates import mean_interval
 from flsel.comparison.judging.measures import chosen_target
-from flsel.comparison.judging.time_to_target import TargetTime, first_at, summarise, survival
+from flsel.comparison.judging.time_to_target import TargetTime, TargetTimes, first_at, summarise, survival
 from flsel.comparison.run_table import Run
 
 
@@ -21,6 +21,10 @@ def arrived(*at: float) -> list[TargetTime]:
 
 def never(*at: float) -> list[TargetTime]:
     return [TargetTime(when, False) for when in at]
+
+
+def summary(arrivals: list[TargetTime]) -> TargetTimes:
+    return summarise(dict(enumerate(arrivals)))
 
 
 def test_first_hit_and_running_mean_differ():
@@ -51,32 +55,32 @@ def test_a_run_that_never_arrives_is_later_than_all_wherever_it_ended():
     steps = dict(zip(at.tolist(), share.tolist(), strict=True))
     assert steps[50.0] == pytest.approx(6 / 7)
     assert steps[62.0] == pytest.approx(2 / 7), "as many as did not reach the target"
-    found = summarise(data).median
+    found = summary(data).median
     assert found.value == 60.0
     assert found.high == math.inf
-    assert summarise(arrived(10) + never(1, 1)).median.value == math.inf
+    assert summary(arrived(10) + never(1, 1)).median.value == math.inf
 
 
 def test_where_all_runs_end_together_the_curve_is_that_of_kaplan_and_meier():
     """Remission under placebo, Freireich et al. 1963, cut at 15 weeks: the median is 8 weeks."""
     weeks = (1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12)
-    found = summarise(arrived(*weeks) + never(15, 15, 15, 15)).median
+    found = summary(arrived(*weeks) + never(15, 15, 15, 15)).median
     assert (found.value, found.low, found.high) == (8.0, 4.0, 11.0)
 
 
 def test_everybody_arrives():
-    found = summarise(arrived(10, 20, 30, 40, 50))
+    found = summary(arrived(10, 20, 30, 40, 50))
     assert found.median.value == 30.0
     assert math.isnan(found.median.low), "five runs have no interval of their median"
-    assert 10.0 <= summarise(arrived(10, 20, 30, 40, 50, 60)).median.low <= 20.0
-    assert summarise(arrived(10, 20, 30, 40, 50, 60)).median.high == 60.0
+    assert 10.0 <= summary(arrived(10, 20, 30, 40, 50, 60)).median.low <= 20.0
+    assert summary(arrived(10, 20, 30, 40, 50, 60)).median.high == 60.0
     assert found.restricted_mean.value == pytest.approx(30.0)
     assert (found.reached, found.n, found.horizon) == (5, 5, 50.0)
 
 
 def test_restricted_mean_is_the_mean_of_what_is_cut_at_the_horizon():
     data = arrived(10, 20, 35) + never(100, 100)
-    found = summarise(data)
+    found = summary(data)
     cut = np.array([10, 20, 35, 100, 100])
     expected = mean_interval(cut)
     assert found.restricted_mean.value == pytest.approx(cut.mean())
@@ -95,18 +99,18 @@ def test_restricted_mean_is_the_mean_of_what_is_cut_at_the_horizon():
     ],
 )
 def test_medians_of_even_numbers_are_the_mean_of_the_two_in_the_middle(data, median):
-    assert summarise(data).median.value == median
+    assert summary(data).median.value == median
 
 
 def test_nobody_arrives():
-    found = summarise(never(100, 100, 100))
+    found = summary(never(100, 100, 100))
     assert found.median.value == math.inf
     assert found.restricted_mean.value == 100.0
     assert (found.reached, found.horizon) == (0, 100.0)
 
 
 def test_one_run_has_no_interval():
-    found = summarise(arrived(12))
+    found = summary(arrived(12))
     assert (found.median.value, found.restricted_mean.value) == (12.0, 12.0)
     assert math.isnan(found.median.low)
     assert math.isnan(found.restricted_mean.high)
@@ -120,7 +124,7 @@ def test_intervals_hold_with_six_runs_some_of_them_censored():
     hits = np.zeros(2)
     for _ in range(repetitions):
         times = rng.lognormal(math.log(100), 0.5, 6)
-        found = summarise(
+        found = summary(
             [TargetTime(float(t), True) if t < horizon else TargetTime(horizon, False) for t in times]
         )
         hits += [

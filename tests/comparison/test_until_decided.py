@@ -93,7 +93,7 @@ def test_rules_in_a_mapping_of_their_own_are_read(tmp_path, runner):
     compare(tmp_path)
     file = tmp_path / "c" / "comparison.yaml"
     plain, judging = yaml.safe_load(file.read_text()), read_declaration(tmp_path / "c")[1]
-    apart = ("margin", "max_seeds", "first_max_seeds", "each_scenario", "decides", "level", "earlier_margins")
+    apart = ("margin", "max_seeds", "first_max_seeds", "each_scenario", "decides", "level")
     rules = {name: plain["judging"].pop(name) for name in apart}
     plain["judging"] |= {"until_decided": rules, "margin": None, "level": rules["level"]}
     file.write_text(yaml.safe_dump(plain, sort_keys=False))
@@ -153,9 +153,9 @@ def test_several_scenarios_are_decided_together_or_each_for_itself(tmp_path, run
     assert {claim.decision.claim for claim in best} == {"better"}
     text = found.verdicts[0].text
     assert ("averaged over 2 scenarios" in text) is not each
-    for d in found.analysis.differences.values():
-        if d.measure == found.analysis.main:
-            assert d.found.difference.n in found.analysis.options.claim_design.looks
+    for (_, _, name), d in found.analysis.differences.items():
+        if name == found.analysis.main:
+            assert d.estimate.n in found.analysis.options.claim_design.looks
 
 
 def test_a_later_variant_raises_the_number_of_comparisons(tmp_path, runner):

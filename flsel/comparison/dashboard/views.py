@@ -1,28 +1,94 @@
-"""Lay out a dashboard: the report's parts, and the saved workspaces."""
+"""Lay out a dashboard, its panels, the report's parts and the saved workspaces, and save it in W&B.
+
+Panels name what runs log (:mod:`flsel.runner.trackers.values`).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
+import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-from flsel.comparison.dashboard.panels import (
-    MOST_RUNS,
-    STEPS,
-    bar,
-    coordinates,
-    curve,
-    participation,
-    participation_chart,
-    placed,
-    scatter,
-)
-from flsel.comparison.dashboard.workspaces_internals import definition
+from flsel.comparison.dashboard.workspaces_internals import definition, setting
 from flsel.metrics import SCORE, Score
+from flsel.runner.cost_axes import COST_AXES
+from flsel.runner.trackers.wandb_run import one_line
+
+CHART = "flsel-participation"
+COUNTS = "selection/counts"
+STEPS = {axis.step: axis for axis in COST_AXES.values() if axis.overview}
+# Means over fewer runs than there are would be wrong and look right; W&B's own limit is ten.
+MOST_RUNS = 1000
+_BY_VARIANT: dict[str, Any] = {
+    "groupby": wr.Config("variant"), "groupby_aggfunc": "mean", "groupby_rangefunc": "stddev",
+    "max_runs_to_show": MOST_RUNS,
+}  # fmt: skip
+
+
+def curve(metric: str, step: str, title: str) -> wr.LinePlot:
+    """Draw a logged metric, a line for each variant, over one of :data:`STEPS`."""
+    return wr.LinePlot(
+        title=title,
+        x=step,
+        y=[metric],
+        title_x=STEPS[step].title,
+        smoothing_type="none",
+        **_BY_VARIANT,
+    )
+
+
+def bar(metric: str, title: str) -> wr.BarPlot:
+    """Compare a final value between variants."""
+    return wr.BarPlot(title=title, metrics=[metric], orientation="h", **_BY_VARIANT)
+
+
+def scatter(cost: str, quality: str, title: str) -> wr.ScatterPlot:
+    """Draw a final value over a cost, a point for each run."""
+    return wr.ScatterPlot(title=title, x=wr.SummaryMetric(cost), y=wr.SummaryMetric(quality))
+
+
+def coordinates(settings: Iterable[str], results: Iterable[str]) -> wr.ParallelCoordinatesPlot:
+    """Draw a line for each run through its settings, by dotted key, and its final values."""
+    columns = [setting(key) for key in settings]
+    columns += [wr.ParallelCoordinatesPlotColumn(metric=wr.SummaryMetric(name)) for name in results]
+    return wr.ParallelCoordinatesPlot(title="Settings and results", columns=columns)
+
+
+def participation(entity: str) -> list[Any]:
+    """Draw how often each client took part; the heat map is the custom chart of a W&B user or team."""
+    return [
+        wr.CustomChart(
+            query={"summaryTable": {"tableKey": COUNTS}},
+            chart_name=f"{entity}/{CHART}" if entity else CHART,
+            chart_fields={"client": "client", "count": "count"},
+            chart_strings={"title": "Rounds that a client took part in"},
+        ),
+        wr.WeavePanelSummaryTable(table_name=COUNTS),
+        curve("selection/distinct", "round", "Clients that took part at least once"),
+        curve("selection/variance", "round", "Variance of the selection counts"),
+    ]
+
+
+def participation_chart() -> str:
+    """Return the heat map of participation as W&B's custom charts want it: Vega-Lite with their fields.
+
+    It tells the runs of several scenarios apart by their ids, as these have one name.
+    """
+    return (resources.files(__package__) / "participation.vl.json").read_text(encoding="utf-8")
+
+
+def placed(panels: list[Any]) -> list[Any]:
+    """Lay panels out in two columns of the report's grid, which is 24 wide."""
+    for at, panel in enumerate(panels):
+        panel.layout = wr.Layout(x=at % 2 * 12, y=at // 2 * 8, w=12, h=8)
+    return panels
+
 
 _SETTINGS = ("variant", "selector", "partition", "availability", "clients_per_round", "seed")
 
@@ -104,8 +170,9 @@ class Dashboard:
     def files(self) -> dict[str, str]:
         """Return all definitions as texts of JSON by the name of their file, in W&B's own format."""
         made = {f"workspace-{name}.json": definition(view) for name, view in self.workspaces().items()}
-        chart = json.dumps(participation_chart(), indent=2) + "\n"
-        return {"report.json": definition(self.report()), **made, "participation.vl.json": chart}
+        return {
+            "report.json": definition(self.report()), **made, "participation.vl.json": participation_chart(),
+        }  # fmt: skip
 
     def _parts(self) -> list[tuple[str, str, list[Any]]]:
         """Return title, text and panels of each part; each time new ones, as a report lays its own out."""
@@ -188,3 +255,32 @@ class Dashboard:
                 pinned_columns=list(columns),
             ),
         )
+
+
+def publish(dashboard: Dashboard, warn: Callable[[str], None]) -> list[str]:
+    """Save a dashboard in W&B, each time as new views.
+
+    Args:
+        dashboard: With its entity.
+        warn: Is told in a sentence if W&B does not take the heat map's chart, and the rest is saved.
+
+    Returns:
+        Where the report and the workspaces are.
+
+    Raises:
+        Exception: Whatever W&B's library raises: no such project, no right to it, no network.
+    """
+    report = dashboard.report().save()
+    views = [view.save() for view in dashboard.workspaces().values()]
+    try:
+        wandb.Api().create_custom_chart(
+            entity=dashboard.entity,
+            name=CHART,
+            display_name="flsel: participation",
+            spec_type="vega2",
+            access="private",
+            spec=json.loads(participation_chart()),
+        )
+    except Exception as error:  # the library's kinds have nothing else in common
+        warn(f"W&B did not take the heat map {dashboard.entity}/{CHART}, unless it has it: {one_line(error)}")
+    return [report.url, *(view.url for view in views)]

@@ -121,9 +121,8 @@ def _judged(claim: Claim, baseline: str, where: str, what: str) -> str:
 
 def _measured(deciding: Deciding) -> str:
     """Say how the measure is taken: the evaluations in it."""
-    if deciding.target is None:
-        return f"mean of the last {deciding.last} evaluations" if deciding.last > 1 else ""
-    return f"mean of {deciding.last} evaluations" if deciding.last > 1 else ""
+    last = "the last " if deciding.target is None else ""
+    return f"mean of {last}{deciding.last} evaluations" if deciding.last > 1 else ""
 
 
 def _equal(claim: Claim) -> bool:
@@ -225,15 +224,11 @@ def numbers_of(claim: Claim) -> str:
             parts.append(f"p {formatting.relation(claim.p_holm)}{_holm(claim)}")
             if not math.isnan(claim.p_exact_holm):
                 parts.append(f"sign-flip p {formatting.relation(claim.p_exact_holm)}")
-        parts.append(_over(claim) if claim.paired else "runs not paired")
+        # They are the seeds in common where one side has more runs.
+        more = claim.most > end.n + claim.left_out
+        over = f"over the {end.n} common seeds" if more else formatting.seeds(end.n)
+        parts.append(over if claim.paired else "runs not paired")
     return ", ".join(parts)
-
-
-def _over(claim: Claim) -> str:
-    """Say over how many seeds, and that they are those in common where one side has more runs."""
-    n = claim.looked
-    more = claim.most > n + claim.left_out
-    return f"over the {n} common seeds" if more else formatting.seeds(n)
 
 
 def _holm(claim: Claim) -> str:
@@ -259,15 +254,15 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
     """Say how many runs arrived, and what that leaves of the ratio; nothing of a score."""
     if claim.deciding.target is None:
         return
-    n, known = claim.looked, claim
+    n = claim.looked
     runs = n * claim.runs
     ours, theirs = claim.arrived(n)
     if ours == theirs == runs:
-        whole = not known.left_out and not known.diverged.equivalent
+        whole = not claim.left_out and not claim.diverged.equivalent
         yield "Every run arrives." if whole else "Every run of these pairs arrives."
     else:
         yield f"{claim.variant} arrives in {ours} of {runs} runs, {baseline} in {theirs}."
-        exact = [end for end, top in zip(known.lower[:n], known.upper[:n], strict=True) if end == top]
+        exact = [end for end, top in zip(claim.lower[:n], claim.upper[:n], strict=True) if end == top]
         if exact:
             found = mean_interval(exact, 1 - claim.design.alpha)
             ratio = difference(claim.deciding, found.value)
@@ -284,14 +279,14 @@ def _late(claim: Claim, baseline: str) -> Iterator[str]:
             yield "As runs of both never arrive, no direction is claimed."
         else:
             yield f"So the ratio has no {'upper' if ours < runs else 'lower'} bound."
-        mine, yours = known.alone(n)
+        mine, yours = claim.alone(n)
         yield (
             f"Only {claim.variant} arrives in {formatting.count(mine, 'pair')}, only {baseline} in {yours} "
             f"(exact McNemar test, single p {formatting.relation(mcnemar(mine, yours))})."
         )
-    if known.left_out:
-        yield f"Left out: {formatting.count(known.left_out, 'pair')} in which neither arrives."
-        if known.too_silent(None if claim.design.once else n):
+    if claim.left_out:
+        yield f"Left out: {formatting.count(claim.left_out, 'pair')} in which neither arrives."
+        if claim.too_silent(None if claim.design.once else n):
             yield "These are more than a third of all pairs, so no direction is claimed."
 
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging.boundaries import FIRST_LOOK
-from flsel.comparison.judging.changes import Change
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.decisions import Claim as Outcome
 from flsel.comparison.judging.decisions import Decision, Look, Withheld, decide
-from flsel.comparison.judging.designs import ALPHA, Design
+from flsel.comparison.judging.designs import ALPHA, FIRST_LOOK, Design
 from flsel.comparison.judging.estimates import (
     Estimate,
     flat,
@@ -29,8 +28,8 @@ from flsel.comparison.judging.estimates import (
     sign_flip,
     welch_interval,
 )
-from flsel.comparison.judging.pairs import Pairs
-from flsel.comparison.judging.settings import Options
+from flsel.comparison.judging.pairs import Pairs, form_pairs
+from flsel.comparison.judging.settings import Change, Options
 from flsel.comparison.run_table import Run
 
 MEAN = "mean over scenarios"
@@ -298,83 +297,84 @@ def mcnemar(only_ours: int, only_theirs: int) -> float:
     return float(stats.binomtest(only_ours, discordant).pvalue) if discordant else 1.0
 
 
-def evidence(
-    pairs: Mapping[tuple[str, str], Pairs],
-    runs: Sequence[Run],
-    options: Options,
-    who: tuple[str, Sequence[str]],
-    deciding: Deciding,
-) -> Evidence:
-    """Measure the differences of a variant's pairs.
+Who = tuple[str, Sequence[str]]
+"""A variant, and the scenarios over which a difference is a mean."""
 
-    Args:
-        pairs: All pairs, by variant and scenario.
-        runs: All runs.
+
+@dataclass(frozen=True)
+class Sample:
+    """Runs in pairs, from which evidence is taken.
+
+    Attributes:
+        runs: Every run, complete or not.
         options: How they are judged.
-        who: The variant, and the scenarios over which a difference is a mean.
-        deciding: What is measured.
     """
-    variant, name = who[0], who[1][0] if len(who[1]) == 1 else MEAN
-    cells = [pairs.get((variant, s), Pairs((), (), {})) for s in who[1]]
-    places = [cell.by_seed for cell in cells]
-    before = options.order.get((variant, name), ())
-    shared = [seed for seed in places[0] if all(seed in place for place in places)]
-    seeds = [s for s in before if s in shared] + [s for s in shared if s not in before]
-    every = {seed: [place[seed] for place in places] for seed in seeds}
-    # By seed the lower and the upper end, a mean over the scenarios.
-    ends = {s: np.mean([deciding.difference(*both) for both in cs], axis=0) for s, cs in every.items()}
-    known = tuple(seed for seed in seeds if np.isfinite(ends[seed]).any())
-    lower, upper = (np.array([float(ends[seed][side]) for seed in known]) for side in (0, 1))
-    ours, theirs = (
-        np.array([sum(deciding.arrived(both[side]) for both in every[seed]) for seed in known], dtype=int)
-        for side in (0, 1)
-    )
-    silent = np.cumsum([seed not in known for seed in seeds])[[seed in known for seed in seeds]]
-    steps = [deciding.resolution(runs, [place[s][1] for s in seeds[:FIRST_LOOK]]) for place in places]
-    lost = [
-        (seed, *(run is not None and run.status == "diverged" for run in both))
-        for cell in cells
-        for seed, both in cell.ended.items()
-    ]
-    diverged = Withheld(
-        len({seed for seed, ours, theirs in lost if ours > theirs}),
-        len({seed for seed, ours, theirs in lost if theirs > ours}),
-        len({seed for seed, ours, theirs in lost if ours or theirs}),
-    )
-    most = max((cell.most for cell in cells if cell.ended), default=0)
-    return Evidence(
-        variant=variant, scenario=name, deciding=deciding, seeds=known, lower=lower, upper=upper,
-        left_out=len(every) - len(known), ours=ours, theirs=theirs, runs=len(places),
-        resolution=float(np.mean(steps)), diverged=diverged, most=most, silent=silent,
-        margin=options.margin_of(cost=deciding.target is not None),
-    )  # fmt: skip
 
+    runs: tuple[Run, ...]
+    options: Options
 
-def counts(
-    pairs: Mapping[tuple[str, str], Pairs],
-    who: tuple[str, Sequence[str]],
-    deciding: Deciding,
-    kind: Kind,
-) -> Evidence:
-    """Count the runs of each pair that ended that arrived, or diverged; one that diverged never arrives."""
-    variant, name = who[0], who[1][0] if len(who[1]) == 1 else MEAN
-    cells = [pairs[variant, s].ended for s in who[1] if (variant, s) in pairs]
+    @cached_property
+    def pairs(self) -> Mapping[tuple[str, str], Pairs]:
+        """By variant and scenario, how runs were paired."""
+        return form_pairs(self.runs, self.options.baseline, unpaired=self.options.unpaired)
 
-    def counted(run: Run | None) -> bool:
-        if run is None or kind == "divergence":
-            return run is not None and run.status == "diverged"
-        return run.status == "complete" and deciding.arrived(run)
+    def evidence(self, who: Who, deciding: Deciding) -> Evidence:
+        """Measure the differences of a variant's pairs."""
+        variant, name = who[0], who[1][0] if len(who[1]) == 1 else MEAN
+        cells = [self.pairs.get((variant, s), Pairs((), (), {})) for s in who[1]]
+        places = [cell.by_seed for cell in cells]
+        before = self.options.order.get((variant, name), ())
+        shared = [seed for seed in places[0] if all(seed in place for place in places)]
+        seeds = [s for s in before if s in shared] + [s for s in shared if s not in before]
+        every = {seed: [place[seed] for place in places] for seed in seeds}
+        # By seed the lower and the upper end, a mean over the scenarios.
+        ends = {s: np.mean([deciding.difference(*both) for both in cs], axis=0) for s, cs in every.items()}
+        known = tuple(seed for seed in seeds if np.isfinite(ends[seed]).any())
+        lower, upper = (np.array([float(ends[seed][side]) for seed in known]) for side in (0, 1))
+        ours, theirs = (
+            np.array([sum(deciding.arrived(both[side]) for both in every[seed]) for seed in known], dtype=int)
+            for side in (0, 1)
+        )
+        silent = np.cumsum([seed not in known for seed in seeds])[[seed in known for seed in seeds]]
+        steps = [deciding.resolution(self.runs, [p[s][1] for s in seeds[:FIRST_LOOK]]) for p in places]
+        lost = [
+            (seed, *(run is not None and run.status == "diverged" for run in both))
+            for cell in cells
+            for seed, both in cell.ended.items()
+        ]
+        diverged = Withheld(
+            len({seed for seed, ours, theirs in lost if ours > theirs}),
+            len({seed for seed, ours, theirs in lost if theirs > ours}),
+            len({seed for seed, ours, theirs in lost if ours or theirs}),
+        )
+        most = max((cell.most for cell in cells if cell.ended), default=0)
+        return Evidence(
+            variant=variant, scenario=name, deciding=deciding, seeds=known, lower=lower, upper=upper,
+            left_out=len(every) - len(known), ours=ours, theirs=theirs, runs=len(places),
+            resolution=float(np.mean(steps)), diverged=diverged, most=most, silent=silent,
+            margin=self.options.margin_of(cost=deciding.target is not None),
+        )  # fmt: skip
 
-    seeds = [
-        seed
-        for seed in (cells[0] if cells else ())
-        if all(None not in cell.get(seed, (None,)) for cell in cells)
-    ]
-    ours, theirs = (
-        np.array([sum(counted(cell[seed][side]) for cell in cells) for seed in seeds], dtype=int)
-        for side in (0, 1)
-    )
-    return Evidence(
-        variant=variant, scenario=name, deciding=deciding, kind=kind, seeds=tuple(seeds), ours=ours,
-        theirs=theirs, runs=len(cells),
-    )  # fmt: skip
+    def counts(self, who: Who, deciding: Deciding, kind: Kind) -> Evidence:
+        """Count in each pair that ended the runs that arrived, or diverged, which never arrive."""
+        variant, name = who[0], who[1][0] if len(who[1]) == 1 else MEAN
+        cells = [self.pairs[variant, s].ended for s in who[1] if (variant, s) in self.pairs]
+
+        def counted(run: Run | None) -> bool:
+            if run is None or kind == "divergence":
+                return run is not None and run.status == "diverged"
+            return run.status == "complete" and deciding.arrived(run)
+
+        seeds = [
+            seed
+            for seed in (cells[0] if cells else ())
+            if all(None not in cell.get(seed, (None,)) for cell in cells)
+        ]
+        ours, theirs = (
+            np.array([sum(counted(cell[seed][side]) for cell in cells) for seed in seeds], dtype=int)
+            for side in (0, 1)
+        )
+        return Evidence(
+            variant=variant, scenario=name, deciding=deciding, kind=kind, seeds=tuple(seeds), ours=ours,
+            theirs=theirs, runs=len(cells),
+        )  # fmt: skip

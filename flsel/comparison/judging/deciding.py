@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from flsel.comparison.judging.late_runs import bounds
 from flsel.comparison.judging.measures import Target, arrival_name, arrivals, end_name
 from flsel.comparison.judging.time_to_target import TargetTime
 from flsel.comparison.run_table import Run, complete
@@ -68,8 +67,9 @@ class Deciding:
         if self.target is None:
             gain = self._end(ours) - self._end(theirs)
             return gain, gain
-        found = bounds(self._arrival(ours), self._arrival(theirs))
-        return -found.high, -found.low
+        one, two = self._arrival(ours), self._arrival(theirs)
+        log = math.log(one.at / two.at)
+        return -log if one.reached else -math.inf, -log if two.reached else math.inf
 
     def value(self, run: Run) -> tuple[float, float]:
         """Return the ends between which a complete run's value lies, larger where it is better.

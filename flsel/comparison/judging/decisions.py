@@ -7,6 +7,7 @@ the ordered differences alone, so a comparison that is judged again decides the 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -68,6 +69,9 @@ class Look:
     most: float
 
 
+_NUMBERS = [part.name for part in fields(Look)[1:]]
+
+
 @dataclass(frozen=True)
 class Decision:
     """Result of one claim.
@@ -97,18 +101,16 @@ class Decision:
 
 @dataclass(frozen=True)
 class Judged:
-    """Samples judged at every look they reach; arrays are ``[R, looks]``, integers in the order of claims."""
+    """Samples judged at every look they reach.
+
+    Attributes:
+        looks: Numbers of pairs.
+        numbers: What :class:`Look` has behind them, by name, each ``[R, looks]``.
+        claim: What is decided, in the order of claims, ``[R, looks]``.
+    """
 
     looks: tuple[int, ...]
-    mean: np.ndarray
-    sd: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    inner_low: np.ndarray
-    inner_high: np.ndarray
-    hope: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
+    numbers: Mapping[str, np.ndarray]
     claim: np.ndarray
 
     def stops(self) -> np.ndarray:
@@ -140,9 +142,9 @@ def judge_looks(
     upper = differences if upper is None else upper
     found = [_look((differences[:, :n], upper[:, :n]), design, n, resolution, withheld) for n in looks]
     if not found:
-        empty = np.zeros((len(differences), 0))
-        return Judged((), *(empty,) * 10)
-    return Judged(looks, *(np.stack(columns, axis=1) for columns in zip(*found, strict=True)))
+        return Judged((), {}, np.zeros((len(differences), 0)))
+    *numbers, claim = (np.stack(columns, axis=1) for columns in zip(*found, strict=True))
+    return Judged(looks, dict(zip(_NUMBERS, numbers, strict=True)), claim)
 
 
 def decide(
@@ -153,15 +155,9 @@ def decide(
     resolution: float = 0.0,
     withheld: Withheld | None = None,
 ) -> Decision:
-    """Decide one claim.
+    """Decide one claim, from one sample ``[n]`` in the order in which its pairs were executed.
 
-    Args:
-        differences: ``[n]``, one a pair, in the order in which the pairs were executed; lower ends where
-            pairs bound it only.
-        design: The rules.
-        upper: Upper ends, ``[n]``; None where every difference is known.
-        resolution: Resolution of one difference; 0 if unknown.
-        withheld: Claims that are not made, whatever the differences show.
+    The arguments are those of :func:`judge_looks`.
     """
     values = np.asarray(differences, dtype=float)[: design.maximum]
     ends = None if upper is None else np.asarray(upper, dtype=float)[None, : design.maximum]
@@ -169,9 +165,9 @@ def decide(
     if not judged.looks:
         return Decision("undecided", len(values))
     last = int(judged.stops()[0])
-    arrays = [getattr(judged, part.name) for part in fields(Look)[1:]]
     looks = tuple(
-        Look(n, *(float(a[0, at]) for a in arrays)) for at, n in enumerate(judged.looks[: last + 1])
+        Look(n, **{name: float(numbers[0, at]) for name, numbers in judged.numbers.items()})
+        for at, n in enumerate(judged.looks[: last + 1])
     )
     end = looks[-1]
     margin = design.margin_at(end.n) or 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -42,52 +42,14 @@ class Estimate:
         return Estimate(value, low, high, self.n)
 
 
-@dataclass(frozen=True)
-class Paired:
-    """A variant against the baseline, seed by seed.
-
-    Attributes:
-        difference: Mean difference with its interval; of logarithms, where ratios are compared.
-        p: Two-sided p-value of the interval: the level at which it would just exclude zero. Where all values
-            are the same number, that of the exact sign-flip test; 1 where all are zero.
-        values: The differences; none of runs that are not paired.
-    """
-
-    difference: Estimate
-    p: float
-    values: tuple[float, ...] = ()
-
-    @property
-    def p_exact(self) -> float:
-        """Two-sided p-value of the exact sign-flip test."""
-        return sign_flip(np.array(self.values))
-
-    @property
-    def p_floor(self) -> float:
-        """The smallest value that ``p_exact`` can have with so many pairs, 2^(1 - n)."""
-        return 2.0 ** (1 - len(self.values)) if self.values else math.nan
-
-    @property
-    def improvement(self) -> Estimate:
-        """Share of pairs in which the variant's value is larger, ties counted half.
-
-        The ends are Clopper and Pearson's, at 95 %.
-        """
-        n, wins, ties = len(self.values), sum(x > 0 for x in self.values), self.values.count(0.0)
-        if n == 0:
-            return Estimate(math.nan, math.nan, math.nan, 0)
-        tail, most = (1 - LEVEL) / 2, wins + ties
-        low = float(stats.beta.ppf(tail, wins, n - wins + 1)) if wins else 0.0
-        high = float(stats.beta.ppf(1 - tail, most + 1, n - most)) if most < n else 1.0
-        return Estimate((wins + ties / 2) / n, low, high, n)
-
-
 def interquartile_mean(values: Sequence[float] | np.ndarray) -> float:
     """Return the mean of the middle half; with fewer than four values, of all (Agarwal et al. 2021)."""
     return float(stats.trim_mean(np.asarray(values, dtype=float), 0.25)) if len(values) else math.nan
 
 
-def mean_interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) -> Estimate:
+def mean_interval(
+    values: Sequence[float] | np.ndarray, level: float = LEVEL, bound: float | None = None
+) -> Estimate:
     """Estimate a mean by Student's t, with the longer side that Johnson's correction asks for under skew.
 
     The plain t interval of five values covers 95 % for normal data and 87 % for log-normal ones (sigma 0.8).
@@ -98,13 +60,14 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) ->
     Args:
         values: ``[n]``, finite.
         level: Confidence level in (0, 1).
+        bound: A boundary in the place of Student's quantile; NaN gives no interval.
     """
     values = np.asarray(values, dtype=float)
     n = len(values)
     if n < 2 or flat(values):
         return Estimate(float(values.mean()) if n else math.nan, math.nan, math.nan, n)
     found = moments(values[None])
-    low, high = interval(*found, n, float(stats.t.ppf((1 + level) / 2, n - 1)))
+    low, high = interval(*found, n, float(stats.t.ppf((1 + level) / 2, n - 1)) if bound is None else bound)
     return Estimate(float(found[0][0]), float(low[0]), float(high[0]), n)
 
 
@@ -162,12 +125,6 @@ def p_values(mean: np.ndarray, error: np.ndarray, skew: np.ndarray, n: int) -> n
     return np.asarray(np.where(known, 2 * stats.t.sf(t, n - 1), constant))
 
 
-def possible(found: Estimate, limit: float) -> Estimate:
-    """Cut an interval to what a difference can be, within plus and minus a limit."""
-    low, high = (float(np.clip(end, -limit, limit)) for end in (found.low, found.high))
-    return replace(found, low=low, high=high)
-
-
 def welch_interval(ours: np.ndarray, theirs: np.ndarray, level: float = LEVEL) -> tuple[Estimate, float]:
     """Estimate the difference of two means whose runs are not paired (Welch), with its p-value."""
     difference = float(ours.mean() - theirs.mean())
@@ -185,29 +142,36 @@ def welch_interval(ours: np.ndarray, theirs: np.ndarray, level: float = LEVEL) -
 
 
 def compare_pairs(
-    ours: Sequence[float] | np.ndarray,
-    theirs: Sequence[float] | np.ndarray,
-    design: Design | None = None,
-    level: float = LEVEL,
-) -> Paired:
-    """Compare a variant with the baseline, seed by seed.
+    differences: np.ndarray, design: Design | None = None, level: float = LEVEL
+) -> tuple[Estimate, float]:
+    """Return the mean of the differences of pairs with its interval, and the interval's p-value.
 
     Args:
-        ours: The variant's values ``[n]``, finite; logarithms, where a ratio is asked for.
-        theirs: The baseline's under the same seeds.
+        differences: ``[n]``, finite; of logarithms, where a ratio is asked for.
         design: The rules of a comparison with several looks. Then the interval holds at all looks together,
             there is none where n is no look, and there is no p-value of it. None is one look.
         level: Confidence level of the interval of one look.
     """
-    differences = untied(ours, theirs)
-    n = len(differences)
-    difference, p = mean_interval(differences, level), mean_p_value(differences)
-    if design is not None:
-        low, high, p = math.nan, math.nan, math.nan
-        if n in design.outer and not flat(differences):
-            low, high = (float(end[0]) for end in interval(*moments(differences[None]), n, design.outer[n]))
-        difference = Estimate(difference.value, low, high, n)
-    return Paired(difference, p, tuple(differences.tolist()))
+    if design is None:
+        return mean_interval(differences, level), mean_p_value(differences)
+    return mean_interval(differences, bound=design.outer.get(len(differences), math.nan)), math.nan
+
+
+def improvement(values: np.ndarray) -> Estimate:
+    """Return the share of pairs in which the variant's value is larger, ties counted half.
+
+    The ends are Clopper and Pearson's, at 95 %.
+
+    Args:
+        values: Differences of the pairs ``[n]``.
+    """
+    n, wins, ties = len(values), int((values > 0).sum()), int((values == 0).sum())
+    if n == 0:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    tail, most = (1 - LEVEL) / 2, wins + ties
+    low = float(stats.beta.ppf(tail, wins, n - wins + 1)) if wins else 0.0
+    high = float(stats.beta.ppf(1 - tail, most + 1, n - most)) if most < n else 1.0
+    return Estimate((wins + ties / 2) / n, low, high, n)
 
 
 def mean_p_value(values: np.ndarray) -> float:
@@ -226,7 +190,10 @@ def sign_flip(differences: np.ndarray) -> float:
         return math.nan
     enumerated = n <= _ENUMERATED
     # A flip of all signs changes no absolute value, so that the first one stays.
-    flips = np.arange(2 ** (n - 1))[:, None] >> np.arange(n) if enumerated else _drawn_flips(n)
+    drawn = np.random.default_rng(0)
+    flips = np.arange(2 ** (n - 1))[:, None] >> np.arange(n) if enumerated else (
+        drawn.integers(0, 2, (_DRAWN, n), dtype=np.int8)
+    )  # fmt: skip
     sums = np.abs((1 - 2 * (flips & 1)) @ differences)
     # Accuracies are shares of whole examples: sums that differ by no more than rounding are ties.
     reached = sums >= abs(differences.sum()) - 1e-9 * np.abs(differences).max()
@@ -259,10 +226,6 @@ def gini(counts: Sequence[float] | np.ndarray) -> float:
     if n == 0 or total == 0:
         return math.nan
     return float((2 * np.arange(1, n + 1) - n - 1) @ ordered / (n * total))
-
-
-def _drawn_flips(n: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 2, (_DRAWN, n), dtype=np.int8)
 
 
 def untied(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray) -> np.ndarray:

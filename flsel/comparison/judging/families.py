@@ -9,29 +9,24 @@ decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from flsel.comparison.judging.boundaries import spent
-from flsel.comparison.judging.claims import Claim, Evidence, counts, evidence
+from flsel.comparison.judging.claims import Claim, Evidence, Sample, Who
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.decisions import Decision
-from flsel.comparison.judging.designs import ALPHA, GIVE_UP_FROM, Design
+from flsel.comparison.judging.designs import ALPHA, GIVE_UP_FROM, Design, spent
 from flsel.comparison.judging.estimates import holm, sign_flip
-from flsel.comparison.judging.pairs import Pairs
-from flsel.comparison.judging.settings import Options
-from flsel.comparison.run_table import Run
-
-AllPairs = Mapping[tuple[str, str], Pairs]
 
 
-def claims(pairs: AllPairs, runs: Sequence[Run], options: Options) -> tuple[Claim, ...]:
+def claims(sample: Sample) -> tuple[Claim, ...]:
     """Decide every claim look by look, as far as the runs go."""
+    options = sample.options
     places = [(s,) for s in options.scenarios] if options.each_scenario else [options.scenarios]
     whos = [(v, place) for place in places for v in options.variants if v != options.baseline]
-    return tuple(claim for who in whos for claim in _look_by_look(pairs, runs, options, who))
+    return tuple(claim for who in whos for claim in _look_by_look(sample, who))
 
 
 def level_of_counts(design: Design, n: int) -> float:
@@ -42,9 +37,7 @@ def level_of_counts(design: Design, n: int) -> float:
     return share * design.alpha / design.comparisons
 
 
-def _look_by_look(
-    pairs: AllPairs, runs: Sequence[Run], options: Options, who: tuple[str, Sequence[str]]
-) -> Iterator[Claim]:
+def _look_by_look(sample: Sample, who: Who) -> Iterator[Claim]:
     """Yield the claim about a mean, and one about arrival or divergence where it is decided.
 
     Which side arrives more often is tested once a direction of the cost is decided. Where the cost truly
@@ -52,9 +45,9 @@ def _look_by_look(
     that diverged withholds a direction, which leaves that side's level to this test. Both are tested once, at
     the level that the last look spends.
     """
-    design = options.claim_design
-    known = evidence(pairs, runs, options, who, options.decides_about)
-    decision, ended = known.decide(design), counts(pairs, who, known.deciding, "divergence")
+    design = sample.options.claim_design
+    known = sample.evidence(who, sample.options.decides_about)
+    decision, ended = known.decide(design), sample.counts(who, known.deciding, "divergence")
     total = max(len(ended.seeds), len(known.seeds) + known.left_out)
     if decision.claim == "undecided" and total >= (design.maximum if known.seeds else GIVE_UP_FROM):
         # Pairs in which neither arrives, or one diverged, take the other seeds.
@@ -66,7 +59,7 @@ def _look_by_look(
     if decision.claim == "undecided":
         return
     arrives = known.deciding.target is not None and decision.claim in ("better", "worse")
-    more = counts(pairs, who, known.deciding, "arrival") if arrives else ended
+    more = sample.counts(who, known.deciding, "arrival") if arrives else ended
     level = level_of_counts(design, n)
     found = more.decide_counts(level)
     if found.decided or (more is ended and any(more.alone())):
@@ -74,26 +67,25 @@ def _look_by_look(
         yield Claim(**vars(more), decision=found, design=design, p_holm=p)
 
 
-def fixed_claims(
-    pairs: AllPairs, runs: Sequence[Run], options: Options, measures: Sequence[Deciding]
-) -> tuple[Claim, ...]:
+def fixed_claims(sample: Sample, measures: Sequence[Deciding]) -> tuple[Claim, ...]:
     """Decide the claims of a fixed number of seeds: one family over variants, scenarios and measures.
 
     Which side arrives, or diverges, more often is a claim of the family if there are so many pairs in which
     only one of the two does that the exact test could reject (Tarone 1990).
     """
+    runs, options = sample.runs, sample.options
     there = {(run.variant, run.scenario) for run in runs if run.variant != options.baseline}
     comparisons = others = len(measures) * max(len(there), options.declared_cells)
     means, more = list[Evidence](), list[Evidence]()
     scenarios = dict.fromkeys(run.scenario for run in runs)
     for variant, place in ((v, s) for s in scenarios for v in dict.fromkeys(run.variant for run in runs)):
-        if (cell := pairs.get((variant, place))) is None:
+        if (cell := sample.pairs.get((variant, place))) is None:
             continue
         who = variant, (place,)
-        means += (m for d in measures if (m := _member(pairs, runs, options, who, d)) is not None)
+        means += (m for d in measures if (m := _member(sample, who, d)) is not None)
         if cell.paired:
-            more += (counts(pairs, who, d, "arrival") for d in measures[1:2])  # of the cost asked for
-        more.append(counts(pairs, who, measures[0], "divergence"))
+            more += (sample.counts(who, d, "arrival") for d in measures[1:2])  # of the cost asked for
+        more.append(sample.counts(who, measures[0], "divergence"))
     least = {id(each): 2.0 ** (1 - sum(each.alone())) for each in more}
     while comparisons < others + sum(p <= options.alpha / max(1, comparisons) for p in least.values()):
         comparisons += 1
@@ -111,14 +103,12 @@ def fixed_claims(
     )  # fmt: skip
 
 
-def _member(
-    pairs: AllPairs, runs: Sequence[Run], options: Options, who: tuple[str, Sequence[str]], deciding: Deciding
-) -> Evidence | None:
+def _member(sample: Sample, who: Who, deciding: Deciding) -> Evidence | None:
     """Return the evidence of a claim about a mean; None where there is nothing to claim."""
-    cell = pairs[who[0], who[1][0]]
+    cell = sample.pairs[who[0], who[1][0]]
     if not cell.ours or not cell.theirs:
         return None
-    known = evidence(pairs, runs, options, who, deciding)
+    known = sample.evidence(who, deciding)
     if cell.paired:
         return known
     if deciding.target is not None:

@@ -9,9 +9,11 @@ from dataclasses import replace
 from flsel.comparison.grid import ALL
 from flsel.comparison.judging.estimates import Estimate
 from flsel.comparison.judging.measures import Measure, Target, scale
-from flsel.metrics import SCORE, Score
+from flsel.metrics import Score
 
 _NOTHING = "-"
+BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+TIMES = {"s": 1, "min": 60, "h": 3600, "days": 86_400}
 Beyond = tuple[str, str]
 SIGNS: Beyond = (">", "<")
 WORDS: Beyond = ("above", "below")
@@ -93,11 +95,6 @@ def p_value(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def points(value: float) -> str:
-    """Write a difference of shares in points with its sign: ``+1.8``."""
-    return gain(100 * value, SCORE)
-
-
 def gain(value: float, score: Score) -> str:
     """Write a gain as the difference of scores, with its sign: ``+1.8`` points, ``-0.031`` of a loss."""
     return _signed(value if score.is_share else value / score.gains, share=score.is_share)
@@ -165,15 +162,10 @@ def three(value: float) -> str:
 
 def _time(seconds: float) -> str:
     """Write a time of minutes, hours or days: ``12 min``, ``3.4 h``, ``2.1 days``."""
-    for unit, size, most in (("min", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < most:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86_400:,.3g} days"
+    unit = "min" if seconds < 7200 else "h" if seconds < 172_800 else "days"
+    return f"{seconds / TIMES[unit]:,.3g} {unit}"
 
 
 def _bytes(value: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return _NOTHING
+    unit = next((unit for unit, size in BYTES.items() if value < 1000 * size), "TB")
+    return f"{value / BYTES[unit]:.3g} {unit}"

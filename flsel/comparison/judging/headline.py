@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 from flsel.comparison.judging import formatting
+from flsel.comparison.judging.analysis import Analysis
 from flsel.comparison.judging.claim_words import difference, margin, subject
 from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.comparison.judging.designs import FEWEST_SEEDS
-from flsel.comparison.judging.summaries import Analysis
 from flsel.runner.cost_axes import COST_AXES
 
 
@@ -36,8 +36,7 @@ def headline(analysis: Analysis) -> str:
     if cheaper:
         losses = _losses(saved, cheaper[0].variant)
         return f"{_take(analysis, cheaper, losses)[:-1]}, with no significant difference in {words}."
-    base = analysis.options.baseline
-    return f"{_nothing(analysis, about)}{_worse(about)}{_lost(about, base)}{_diverging(analysis)}"
+    return f"{_nothing(analysis, about)}{_against(analysis, about)}"
 
 
 def _is(claim: Claim, kind: str) -> bool:
@@ -94,13 +93,9 @@ def _score(analysis: Analysis, variant: str) -> str:
     found = analysis.difference(variant, analysis.scenarios[0], analysis.main)
     if found is None or len(analysis.scenarios) > 1:
         return ""
-    return f", at {_change(analysis, found.shown.value)} {analysis.options.score.words} (exploratory)"
-
-
-def _change(analysis: Analysis, value: float) -> str:
-    """Write a difference of scores: ``+1.2 points of``, ``-0.031 in``."""
     score = analysis.options.score
-    return f"{formatting.gain(score.gains * value, score)} {'points of' if score.is_share else 'in'}"
+    size = formatting.gain(score.gains * found.shown.value, score)
+    return f", at {size} {'points of' if score.is_share else 'in'} {score.words} (exploratory)"
 
 
 def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
@@ -149,25 +144,17 @@ def _ahead(analysis: Analysis, about: Sequence[Claim]) -> str:
     )
 
 
-def _worse(about: Sequence[Claim]) -> str:
-    worse = dict.fromkeys(claim.variant for claim in about if _is(claim, "worse"))
-    return f" Significantly worse: {', '.join(worse)}." if worse else ""
-
-
-def _lost(about: Sequence[Claim], baseline: str) -> str:
-    found = {c.variant: side for c in about if (side := c.withheld)}
-    return "".join(
-        f" {name} is not called {side}: runs of {name if side == 'better' else baseline} diverged."
-        for name, side in found.items()
-    )
-
-
-def _diverging(analysis: Analysis) -> str:
-    """Name the variants that diverge significantly more, or less, often than the baseline."""
-    found, text = [c for c in analysis.claims if c.kind == "divergence"], ""
+def _against(analysis: Analysis, about: Sequence[Claim]) -> str:
+    """Name the variants that are worse, that are not called so, and that diverge more, or less, often."""
+    base, text = analysis.options.baseline, ""
+    if worse := dict.fromkeys(claim.variant for claim in about if _is(claim, "worse")):
+        text = f" Significantly worse: {', '.join(worse)}."
+    for name, side in {c.variant: side for c in about if (side := c.withheld)}.items():
+        text += f" {name} is not called {side}: runs of {name if side == 'better' else base} diverged."
+    counts = [c for c in analysis.claims if c.kind == "divergence"]
     for kind, often in (("worse", "more"), ("better", "less")):
-        if names := dict.fromkeys(claim.variant for claim in found if _is(claim, kind)):
-            text += f" Diverges {often} often than {analysis.options.baseline}: {', '.join(names)}."
+        if names := dict.fromkeys(claim.variant for claim in counts if _is(claim, kind)):
+            text += f" Diverges {often} often than {base}: {', '.join(names)}."
     return text
 
 
@@ -180,7 +167,7 @@ def _cost(analysis: Analysis, variant: str) -> str:
     goal = "" if analysis.target is None else f" to {analysis.target.shown}"
     found = analysis.difference(variant, scenario, analysis.to_target)
     sides = [analysis.arrival(name, scenario, analysis.to_target) for name in (variant, base)]
-    if found is not None and all(side is not None and side.found.reached == side.found.n for side in sides):
+    if found is not None and all(side is not None and side.reached == side.n for side in sides):
         claim = analysis.claim(variant, scenario, analysis.to_target)
         how = " (exploratory)" if claim is None or claim.exploratory else " (not significant)"
         how = "" if claim is not None and claim.made else how
@@ -190,5 +177,5 @@ def _cost(analysis: Analysis, variant: str) -> str:
         return f"; it takes {formatting.times(total.shown.value)} the {axis.label} in all"
     if None in sides or analysis.target is None:
         return ""
-    reached = [f"{side.found.reached} of {side.found.n}" for side in sides if side is not None]
+    reached = [f"{side.reached} of {side.n}" for side in sides if side is not None]
     return f"; it reaches {analysis.target.shown} in {reached[0]} runs, {base} in {reached[1]}"

@@ -116,7 +116,7 @@ def corrected_estimate(decision: Decision, design: Design) -> float:
 @functools.lru_cache(maxsize=1024)
 def _mean_at_stop(effect: float, design: Design) -> float:
     judged = judge_looks(effect + _noise(_CORRECTIONS, design.maximum), design)
-    return float(judged.mean[np.arange(_CORRECTIONS), judged.stops()].mean())
+    return float(judged.numbers["mean"][np.arange(_CORRECTIONS), judged.stops()].mean())
 
 
 def fixed_seeds(effect: float, design: Design, sd: float) -> int | None:

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from scipy import stats
 
 from flsel.comparison.judging import formatting
+from flsel.comparison.judging.analysis import Analysis
 from flsel.comparison.judging.claim_words import margin, subject
 from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.comparison.judging.designs import FEWEST_SEEDS, Design
 from flsel.comparison.judging.estimates import flat
 from flsel.comparison.judging.power import resolvable, seeds_to_reject
-from flsel.comparison.judging.summaries import Analysis
 
 CONDITION = "if differences are about normally distributed, or symmetric"
 """When the guarantee holds."""
@@ -73,7 +73,14 @@ def _about_diverged(analysis: Analysis) -> Iterator[str]:
 def _about_one_look(analysis: Analysis) -> Iterator[str]:
     """Write what a fixed number of seeds can show."""
     main = [c for c in analysis.claims if c.measure == analysis.main and c.kind == "mean"]
-    yield from _about_added_seeds(analysis)
+    seen = [change.before for change in analysis.options.changes if change.what == "seeds"]
+    if seen:
+        times = {1: "once", 2: "twice"}.get(len(seen), f"{len(seen)} times")
+        yield (
+            f"Seeds were added {times} after results were seen (at {', '.join(map(str, seen))} seeds): the "
+            "error rate is not controlled. Looking at 3, 5, 8 and 12 seeds makes a false claim in 11 % of "
+            "comparisons instead of 5 %. Use --until-decided, which corrects for the looks."
+        )
     several = [claim for claim in main if claim.decision.looks]
     if not several:
         yield "One seed shows no spread. Numbers have no intervals, and no claim is made."
@@ -128,17 +135,6 @@ def _about_power(several: Sequence[Claim], family: int, alpha: float) -> Iterato
 
 def _corrected_for(family: int) -> str:
     return f", corrected for {family} comparisons" if family > 1 else ""
-
-
-def _about_added_seeds(analysis: Analysis) -> Iterator[str]:
-    seen = analysis.options.seeds_added
-    if seen:
-        times = {1: "once", 2: "twice"}.get(len(seen), f"{len(seen)} times")
-        yield (
-            f"Seeds were added {times} after results were seen (at {', '.join(map(str, seen))} seeds): the "
-            "error rate is not controlled. Looking at 3, 5, 8 and 12 seeds makes a false claim in 11 % of "
-            "comparisons instead of 5 %. Use --until-decided, which corrects for the looks."
-        )
 
 
 def _about_looks(analysis: Analysis) -> Iterator[str]:

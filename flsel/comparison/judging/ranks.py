@@ -13,14 +13,11 @@ data sets, and Agarwal et al., "Deep reinforcement learning at the edge of the s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from flsel.comparison.judging import formatting
 from flsel.rng import generator
 
 _EXCHANGES = 4_999
@@ -73,47 +70,10 @@ def rank(scores: np.ndarray, level: float = 0.95, *, described: bool = False) ->
     drawn = rng.permuted(np.broadcast_to(by_seed, (_EXCHANGES, seeds, k)), axis=2).mean(axis=1)
     spread, drawn_spread = mean.var(), drawn.var(axis=1)
     p = (1 + int((drawn_spread >= spread - 1e-12).sum())) / (1 + _EXCHANGES)
-    critical = _critical(np.ptp(drawn, axis=1), np.ptp(by_seed, axis=1).mean(), 1 - level)
+    # The range of mean ranks that exchanges seldom exceed; infinite if it cannot be exceeded.
+    critical = float(np.sort(np.ptp(drawn, axis=1))[math.ceil(level * (_EXCHANGES + 1)) - 1])
+    critical = critical if critical < np.ptp(by_seed, axis=1).mean() - 1e-12 else math.inf
     return Ranking(mean, p, critical, scenarios, seeds, level, described)
-
-
-def _critical(ranges: np.ndarray, largest: float, alpha: float) -> float:
-    """Return the range of mean ranks that exchanges seldom exceed; infinite if it cannot be exceeded."""
-    ordered = np.sort(ranges)
-    at = float(ordered[math.ceil((1 - alpha) * (len(ordered) + 1)) - 1])
-    return at if at < largest - 1e-12 else math.inf
-
-
-def rank_words(
-    ranking: Ranking, variants: Sequence[str]
-) -> tuple[Literal["resolved", "open", "exploratory"], str, str]:
-    """Write a ranking: its kind, its sentence and its label."""
-    order = sorted(zip(ranking.mean_ranks, variants, strict=True))
-    (first, best), (second, next_best) = order[0], order[1]
-    listed = ", ".join(f"{variant} {value:.2f}" for value, variant in order)
-    over = f"over {ranking.scenarios} scenarios"
-    best = f"{best} has" if second > first else f"{best} and {next_best} have"
-    if not ranking.can_decide:
-        why = "Ranks are described here, and not tested." if ranking.described else (
-            f"{formatting.seeds(ranking.seeds).capitalize()} and {len(variants)} variants cannot decide a "
-            "ranking."
-        )  # fmt: skip
-        return (
-            "exploratory",
-            f"{best} the best mean rank {over} (mean ranks {listed}). {why}",
-            "Exploratory",
-        )
-    numbers = (
-        f"mean ranks {listed}, critical difference {ranking.critical_difference:.2f}, test that no variant "
-        f"differs p {formatting.relation(ranking.p)}, blocks are the {formatting.seeds(ranking.seeds)}"
-    )
-    if second - first > ranking.critical_difference and ranking.p <= 1 - ranking.level:
-        return "resolved", f"{best} the significantly best mean rank {over} ({numbers}).", "Best"
-    return (
-        "open",
-        f"No significant difference in mean rank between {order[0][1]} and {next_best} {over} ({numbers}).",
-        "Not significant",
-    )
 
 
 def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

@@ -9,13 +9,63 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from flsel.arguments import Range, check_settings
-from flsel.comparison.judging.boundaries import FIRST_LOOK, MOST_SEEDS
-from flsel.comparison.judging.changes import Change
+from flsel.comparison.judging import formatting
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.judging.designs import ACCURACY, DECIDING, DEFAULT_MAX_SEEDS, LEVEL, Design
+from flsel.comparison.judging.designs import (
+    ACCURACY,
+    DECIDING,
+    DEFAULT_MAX_SEEDS,
+    FIRST_LOOK,
+    LEVEL,
+    MOST_SEEDS,
+    Design,
+)
 from flsel.errors import UserError
 from flsel.metrics import SCORE, Score
 from flsel.runner.cost_axes import COST_AXES
+
+WORDS = {
+    "target": "the target", "cost": "the cost to the target", "last": "the number of evaluations in a mean",
+    "baseline": "the baseline", "level": "the confidence level", "margin": "the margin",
+    "margin_ratio": "the margin of ratios", "seeds": "the number of seeds", "variants": "the variants",
+    "scenarios": "the scenarios", "runs": "the runs that are judged",
+}  # fmt: skip
+"""What may be changed, in words."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a comparison.
+
+    Attributes:
+        what: What was changed, one of :data:`WORDS`.
+        before: Its value before.
+        after: Its value after; of variants and scenarios the names that were added.
+        seen: Number of seeds whose results could be seen.
+    """
+
+    what: str
+    before: Any
+    after: Any
+    seen: int
+
+    def words(self, score: Score) -> str:
+        """Write the change of a comparison that is judged by a score."""
+        when = f"after {formatting.seeds(self.seen)}"
+        if self.what in ("variants", "scenarios"):
+            return f"{', '.join(map(str, self.after))} added {when}"
+        if self.what == "runs":
+            return f"{self.after} of {self.before} declared runs judged again {when}"
+        write = score.shown if self.what == "target" else SCORE.shown if self.what == "level" else _plain
+        if self.before is None:
+            return f"{WORDS[self.what]} of {write(self.after)} given {when}"
+        shown = [write(x) for x in (self.before, self.after)]
+        return f"{WORDS[self.what]} changed from {shown[0]} to {shown[1]} {when}"
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
 
 Order = Mapping[tuple[str, str], Sequence[int]]
 """By variant and scenario the seeds of the pairs, in the order in which they were there."""
@@ -84,6 +134,10 @@ class JudgingSettings:
 
     def __post_init__(self) -> None:
         check_settings(self, self._prefix)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse costs that there are none of."""
         if self.cost not in (None, *COST_AXES):
             raise UserError(f"cost must be one of {', '.join(COST_AXES)}, got {self.cost!r}.")
         check_decides(self.decides)
@@ -101,9 +155,7 @@ class Judging(JudgingSettings):
     Attributes:
         max_seeds: As in :class:`JudgingSettings`; at most twice 1000, where it was raised.
         first_max_seeds: The maximum as first declared, where it was raised since.
-        earlier_margins: Margins that held before, each behind the last look that it judged.
         target_after: Whether the target was given when runs had been seen.
-        seeds_added: Numbers of seeds at which the results of a fixed design were seen before more were added.
         changes: What was changed when results could be seen.
         judged_again: Commands that judged its runs by their folders, each with the seeds that could be seen.
 
@@ -117,9 +169,7 @@ class Judging(JudgingSettings):
     level: Annotated[float, Range(0.5, below=1)] = LEVEL
     max_seeds: Annotated[int, Range(FIRST_LOOK, 2 * MOST_SEEDS)] = DEFAULT_MAX_SEEDS
     first_max_seeds: Annotated[int | None, Range(FIRST_LOOK)] = None
-    earlier_margins: tuple[tuple[int, float | None], ...] = ()
     target_after: bool = False
-    seeds_added: tuple[int, ...] = ()
     changes: tuple[Change, ...] = ()
     judged_again: tuple[str, ...] = ()
     _prefix: ClassVar[str] = "judging."
@@ -205,8 +255,11 @@ class Judging(JudgingSettings):
         """
         each = self.each_scenario if each is None else each
         family = (variants - 1) * (scenarios if each else 1)
+        margin = "margin_ratio" if self.of_cost else "margin"
         earlier = tuple(
-            (n, width and (math.log(width) if self.of_cost else width)) for n, width in self.earlier_margins
+            (change.seen, change.before and (math.log(change.before) if self.of_cost else change.before))
+            for change in self.changes
+            if change.what == margin
         )
         return Design(
             max(1, family), self.max_seeds, self.margin_of(cost=self.of_cost),
@@ -235,9 +288,6 @@ class Judging(JudgingSettings):
         made = replace(self, **moved, target_after=self.target_after or ("target" in moved and seen > 0))
         if "max_seeds" in moved:
             made = replace(made, first_max_seeds=self.max_seeds)
-        margin = "margin_ratio" if self.of_cost else "margin"
-        if self.until_decided and margin in moved and seen:
-            made = replace(made, earlier_margins=(*self.earlier_margins, (seen, known[margin])))
         changes = (Change(name, known[name], value, seen) for name, value in moved.items())
         return made.changed(*(change for change in changes if change.what != "max_seeds"))
 

@@ -1,27 +1,26 @@
-"""The numbers of a comparison: summaries, costs to the target, differences to the baseline."""
+"""What runs of a variant show by themselves: means, costs to the target, differences to the baseline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
-from flsel.comparison.grid import Tuning
-from flsel.comparison.judging.claims import MEAN, Claim
-from flsel.comparison.judging.estimates import Estimate, Paired
-from flsel.comparison.judging.late_runs import LateRuns
-from flsel.comparison.judging.measures import Kind, Measure, Target, arrival_name, end_name
-from flsel.comparison.judging.pairs import Pairs
-from flsel.comparison.judging.ranks import Ranking
+from flsel.comparison.judging.estimates import (
+    Estimate,
+    compare_pairs,
+    untied,
+    welch_interval,
+)
+from flsel.comparison.judging.measures import Kind
 from flsel.comparison.judging.settings import Options
-from flsel.comparison.judging.time_to_target import TargetTime, TargetTimes
-from flsel.comparison.run_table import Run, complete
+from flsel.comparison.judging.time_to_target import TargetTime
 
-Key = tuple[str, str, str]
-"""Variant, scenario, and name of a measure."""
+Side = Mapping[int, TargetTime]
+"""By seed the values of one side; all are reached but costs to a target that a run did not reach."""
 
 
 @dataclass(frozen=True)
@@ -29,189 +28,95 @@ class Summary:
     """One measure of one variant in one scenario.
 
     Attributes:
-        variant: What.
-        scenario: Where.
-        measure: Name of the measure.
         mean: Mean over the seeds with its interval.
         iqm: Interquartile mean.
         values: By seed.
     """
 
-    variant: str
-    scenario: str
-    measure: str
     mean: Estimate
     iqm: float
     values: Mapping[int, float]
 
 
 @dataclass(frozen=True)
-class Reached:
-    """What one variant spent to reach the target in one scenario.
-
-    Attributes:
-        variant: What.
-        scenario: Where.
-        cost: Name of the cost.
-        window: Evaluations in the running mean; 1 is the first hit.
-        found: Median and restricted mean.
-        arrivals: By seed.
-    """
-
-    variant: str
-    scenario: str
-    cost: str
-    window: int
-    found: TargetTimes
-    arrivals: Mapping[int, TargetTime]
-
-    @property
-    def measure(self) -> str:
-        """Name of the measure: ``rounds/target`` of first hits, ``rounds/target10`` of running means."""
-        return arrival_name(self.cost, self.window)
-
-
-@dataclass(frozen=True)
 class Difference:
     """A variant against the baseline in a measure and a scenario, described by itself.
 
+    A run that does not arrive costs at least what it had spent when it ended. So a pair with one such run
+    bounds the ratio on one side. A pair in which neither arrives says nothing and is left out.
+
     Attributes:
-        variant: What.
-        scenario: Where.
-        measure: Name of the measure.
-        kind: Difference or ratio; of a ratio ``found.difference`` is of natural logarithms.
-        found: Estimates and tests; unpaired ones have only a difference and a p-value. Where runs are late,
-            over the pairs in which both arrive.
+        kind: Difference or ratio; of a ratio all numbers are of natural logarithms.
+        estimate: Mean with its interval; where runs are late, over the pairs in which both arrive.
+        p: Two-sided p-value of the interval: the level at which it would just exclude zero. Where all values
+            are the same number, that of the exact sign-flip test; 1 where all are zero. NaN of several looks.
+        values: The differences of these pairs, ``[n]``; none of runs that are not paired.
         seeds: Seeds of these pairs.
         paired: Whether runs are compared seed by seed.
-        late: What is known where some runs had not reached the target; None where all had.
-        censored: How many runs of the two had not.
+        censored: How many runs of the two had not reached the target.
+        pairs: Pairs that say something, also those in which one run is late.
+        side: ``high`` if only runs of the baseline are late, so that the ratio has an upper bound; ``low`` if
+            only runs of the variant are; else None.
+        bound: Mean of the bound with its interval, over the pairs that say something; None without side.
     """
 
-    variant: str
-    scenario: str
-    measure: str
     kind: Kind
-    found: Paired
+    estimate: Estimate
+    p: float
+    values: np.ndarray
     seeds: tuple[int, ...]
     paired: bool
-    late: LateRuns | None = None
     censored: int = 0
+    pairs: int = 0
+    side: Literal["low", "high"] | None = None
+    bound: Estimate | None = None
 
     @property
     def shown(self) -> Estimate:
         """The difference, or the ratio, with its own interval."""
-        return self.found.difference.map(np.exp) if self.kind == "ratio" else self.found.difference
+        return self.estimate.map(np.exp) if self.kind == "ratio" else self.estimate
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """All numbers of a comparison.
+def compare(
+    kind: Kind, sides: tuple[Side, Side], options: Options, *, paired: bool, most: float = math.inf
+) -> Difference | None:
+    """Compare a variant's values with the baseline's; of unpaired runs that are late, those that arrive.
 
-    Attributes:
-        runs: Every run, complete or not.
-        variants: Their names, in order.
-        scenarios: Theirs.
+    Args:
+        kind: Whether differences or ratios are compared.
+        sides: Values of the variant and of the baseline, of the same seeds where they are paired.
         options: How they are judged.
-        target: Score to reach, or None.
-        measures: What was measured, by name.
-        values: By run folder the values of a complete run, by name.
-        summaries: By (variant, scenario, measure).
-        reached: Likewise, costs to the target.
-        differences: Likewise, to the baseline.
-        pairs: By (variant, scenario), how runs were paired.
-        ranking: Variants over scenarios, or None with one scenario.
-        tuned: By variant the sweep that tuned it.
-        claims: What was decided.
+        paired: Whether they are compared seed by seed.
+        most: Largest difference that there can be.
+
+    Returns:
+        None where there is nothing to compare, or one of them spends nothing, so that a ratio says nothing.
     """
-
-    runs: tuple[Run, ...]
-    variants: tuple[str, ...]
-    scenarios: tuple[str, ...]
-    options: Options
-    target: Target | None
-    measures: Mapping[str, Measure]
-    values: Mapping[str, Mapping[str, float]]
-    summaries: Mapping[Key, Summary]
-    reached: Mapping[Key, Reached]
-    differences: Mapping[Key, Difference]
-    pairs: Mapping[tuple[str, str], Pairs]
-    ranking: Ranking | None
-    tuned: Mapping[str, Tuning]
-    claims: tuple[Claim, ...] = ()
-
-    @property
-    def to_target(self) -> str:
-        """Name of the measure of the cost to the target that verdicts are about."""
-        return arrival_name(self.options.cost, self.options.last)
-
-    @property
-    def declares_target(self) -> bool:
-        """Whether a target was declared before the runs, whatever was asked later."""
-        return self.options.declares_target or any(
-            run.settings.get("evaluation", {}).get("target") is not None for run in self.runs
-        )
-
-    @property
-    def deciding(self) -> str:
-        """Name of the measure that decides: the main one, or a cost to the target that was declared."""
-        return self.options.decides_about.measure
-
-    @property
-    def main(self) -> str:
-        """Name of the measure that ranks: the mean of the last evaluations of the runs' score."""
-        return end_name(self.options.score, self.options.last)
-
-    @cached_property
-    def curves(self) -> dict[str, str]:
-        """Columns that curves show, by name: the score, then accuracy and loss where all runs have them."""
-        names, runs = dict.fromkeys((self.options.score.name, "accuracy", "loss")), complete(self.runs)
-        return {name: f"test/{name}" for name in names if all(f"test/{name}" in r.columns for r in runs)}
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """Names of the measures described beside the score: the runs' metrics, and accuracy."""
-        ends, there = f"/last{self.options.last}", {name for _, _, name in self.summaries}
-        known = (self.main, f"loss{ends}")
-        return tuple(n for n in self.measures if n.endswith(ends) and n not in known and n in there)
-
-    def of(self, variant: str, scenario: str) -> Sequence[Run]:
-        """Return a variant's complete runs in a scenario, seeds ascending."""
-        return self._runs.get((variant, scenario), ())
-
-    def claim(self, variant: str, scenario: str, name: str) -> Claim | None:
-        """Return the claim about a variant in one measure, if there is one; of a mean in every scenario."""
-        return next(
-            (found for place in (scenario, MEAN) if (found := self._claims.get((variant, place, name)))), None
-        )
-
-    def against(self, variant: str, scenario: str, name: str) -> Estimate | None:
-        """Return a difference or ratio with the interval that decides its claim, or else with its own."""
-        claim = self._claims.get((variant, scenario, name))
-        if claim is not None and claim.shown is not None and not math.isnan(claim.shown.value):
-            return claim.shown
-        found = self.difference(variant, scenario, name)
-        return None if found is None else found.shown
-
-    def difference(self, variant: str, scenario: str, name: str) -> Difference | None:
-        """Return the comparison of a variant in one measure, if there is one."""
-        return self.differences.get((variant, scenario, name))
-
-    def summary(self, variant: str, scenario: str, name: str) -> Summary | None:
-        """Return a variant's summary in one measure, if there is one."""
-        return self.summaries.get((variant, scenario, name))
-
-    def arrival(self, variant: str, scenario: str, name: str) -> Reached | None:
-        """Return a variant's way to the target, if there is one."""
-        return self.reached.get((variant, scenario, name))
-
-    @cached_property
-    def _runs(self) -> dict[tuple[str, str], list[Run]]:
-        cells: dict[tuple[str, str], list[Run]] = {}
-        for run in sorted(complete(self.runs), key=lambda run: run.seed):
-            cells.setdefault((run.variant, run.scenario), []).append(run)
-        return cells
-
-    @cached_property
-    def _claims(self) -> dict[Key, Claim]:
-        return {(c.variant, c.scenario, c.measure): c for c in self.claims if c.kind == "mean"}
+    at = [np.array([found.at for found in side.values()], dtype=float) for side in sides]
+    reached = [np.array([found.reached for found in side.values()], dtype=bool) for side in sides]
+    late, level = sum(int((~side).sum()) for side in reached), options.level
+    if not all(map(len, at)) or late == sum(map(len, at)):
+        return None
+    if kind == "ratio":
+        if min(side.min() for side in at) <= 0:
+            return None
+        at = [np.log(side) for side in at]
+    if not paired:
+        one, two = (side[there] for side, there in zip(at, reached, strict=True))
+        if not len(one) or not len(two):
+            return None
+        found, p = welch_interval(one, two, level)
+        found = found.map(lambda x: float(np.clip(x, -most, most)))
+        return Difference(kind, found, 1.0 if late else p, np.zeros(0), (), paired, late)
+    apart, (ours, theirs) = untied(*at), reached
+    exact, known = ours & theirs, ours | theirs
+    found, p = compare_pairs(apart[exact], options.looks, level)
+    found = found.map(lambda x: float(np.clip(x, -most, most)))
+    seeds = tuple(seed for seed, both in zip(sides[0], exact, strict=True) if both)
+    # A pair has an upper end where the variant arrives, and a lower end where the baseline does.
+    side: Literal["low", "high"] | None = (
+        "high" if ours[known].all() else "low" if theirs[known].all() else None
+    )
+    side = side if late else None
+    bound = None if side is None else compare_pairs(apart[known], options.looks, level)[0]
+    return Difference(kind, found, p, apart[exact], seeds, paired, late, int(known.sum()), side, bound)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from flsel.comparison.judging.designs import LEVEL
-from flsel.comparison.judging.estimates import Estimate
+from flsel.comparison.judging.estimates import Estimate, standard_error
 from flsel.metrics import Better, first_hit
 
 
@@ -38,15 +38,23 @@ class TargetTimes:
             infinite where one of these does not arrive.
         restricted_mean: Mean up to the horizon, runs that never arrive counted as the horizon.
         horizon: Where the first of the runs that did not arrive ended, or the last arrival.
-        reached: How many arrived.
-        n: How many runs there are.
+        arrivals: By seed.
     """
 
     median: Estimate
     restricted_mean: Estimate
     horizon: float
-    reached: int
-    n: int
+    arrivals: Mapping[int, TargetTime]
+
+    @property
+    def reached(self) -> int:
+        """How many arrived."""
+        return sum(arrival.reached for arrival in self.arrivals.values())
+
+    @property
+    def n(self) -> int:
+        """How many runs there are."""
+        return len(self.arrivals)
 
 
 def first_at(
@@ -79,7 +87,7 @@ def survival(arrivals: Sequence[TargetTime]) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([[0.0], curve.quantiles]), np.concatenate([[1.0], curve.probabilities])
 
 
-def summarise(arrivals: Sequence[TargetTime], level: float = LEVEL) -> TargetTimes:
+def summarise(by_seed: Mapping[int, TargetTime], level: float = LEVEL) -> TargetTimes:
     """Summarise when runs of one variant reach the target.
 
     A run that does not arrive in its rounds is later than every run that does, wherever it ended. Kaplan and
@@ -88,19 +96,17 @@ def summarise(arrivals: Sequence[TargetTime], level: float = LEVEL) -> TargetTim
     rounds, both are the same.
 
     The median's interval is where the log-log band of the survival curve crosses one half (Brookmeyer and
-    Crowley 1982). The restricted mean is the area under the curve up to the horizon, with Greenwood's
-    variance and Student's t; its ends stay within 0 and the horizon.
+    Crowley 1982). The restricted mean is that of the costs up to the horizon, before which no run is
+    censored, with Student's t; its ends stay within 0 and the horizon.
 
     Args:
-        arrivals: One a run, at least one.
+        by_seed: When each run arrived, at least one.
         level: Confidence level of the intervals.
     """
-    reached = sum(arrival.reached for arrival in arrivals)
+    arrivals = list(by_seed.values())
     ends = [arrival.at for arrival in arrivals if not arrival.reached]
     horizon = min(ends) if ends else max(arrival.at for arrival in arrivals)
-    return TargetTimes(
-        _median(arrivals, level), _restricted_mean(arrivals, horizon, level), horizon, reached, len(arrivals)
-    )
+    return TargetTimes(_median(arrivals, level), _restricted_mean(arrivals, horizon, level), horizon, by_seed)
 
 
 def _censored(arrivals: Sequence[TargetTime]) -> stats.CensoredData:
@@ -137,21 +143,9 @@ def _half(at: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def _restricted_mean(arrivals: Sequence[TargetTime], horizon: float, level: float) -> Estimate:
-    n = len(arrivals)
-    at, alive = survival(arrivals)
-    inside = at < horizon
-    edges = np.append(at[inside], horizon)
-    areas = np.diff(edges) * alive[inside]
-    mean = float(areas.sum())
+    n, cut = len(arrivals), np.array([min(a.at, horizon) if a.reached else horizon for a in arrivals])
+    mean = float(cut.mean())
     if n < 2:
         return Estimate(mean, math.nan, math.nan, n)
-    variance = 0.0
-    for when in sorted({a.at for a in arrivals if a.reached and a.at < horizon}):
-        risk = sum(a.at >= when for a in arrivals)
-        events = sum(a.reached and a.at == when for a in arrivals)
-        beyond = float(areas[edges[:-1] >= when].sum())
-        if risk > events:
-            variance += beyond**2 * events / (risk * (risk - events))
-    # Greenwood's divides by n; n - 1 makes it the sample variance where no run is censored.
-    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * math.sqrt(variance * n / (n - 1))
+    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * standard_error(cut)
     return Estimate(mean, max(0.0, mean - half), min(horizon, mean + half), n)

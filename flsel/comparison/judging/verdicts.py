@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from flsel.comparison.judging import formatting
+from flsel.comparison.judging.analysis import Analysis, Key
 from flsel.comparison.judging.claim_words import label, sentence, subject
 from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.comparison.judging.measures import arrival_name
-from flsel.comparison.judging.ranks import rank_words
-from flsel.comparison.judging.summaries import Analysis, Difference
+from flsel.comparison.judging.ranks import Ranking
+from flsel.comparison.judging.summaries import Difference
+from flsel.metrics import SCORE
 from flsel.runner.cost_axes import COST_AXES
 
 Kind = Literal["resolved", "open", "exploratory"]
@@ -47,7 +49,7 @@ def verdicts(analysis: Analysis) -> list[Verdict]:
     if len(analysis.scenarios) > 1:
         found.sort(key=lambda verdict: verdict.kind != "resolved")
     several = [claim_verdict(analysis, c) for c in analysis.claims] if analysis.options.until_decided else []
-    ranks = [] if analysis.ranking is None else [Verdict(*rank_words(analysis.ranking, analysis.variants))]
+    ranks = [] if analysis.ranking is None else [_ranked(analysis.ranking, analysis.variants)]
     return [*several, *ranks, *found]
 
 
@@ -69,6 +71,30 @@ def claim_verdict(analysis: Analysis, claim: Claim) -> Verdict:
     return Verdict(kind, sentence(claim, analysis.options.baseline, len(analysis.scenarios)), named)
 
 
+def _ranked(ranking: Ranking, variants: Sequence[str]) -> Verdict:
+    """Write a ranking."""
+    order = sorted(zip(ranking.mean_ranks, variants, strict=True))
+    (first, best), (second, next_best) = order[0], order[1]
+    listed = ", ".join(f"{variant} {value:.2f}" for value, variant in order)
+    over = f"over {ranking.scenarios} scenarios"
+    best = f"{best} has" if second > first else f"{best} and {next_best} have"
+    if not ranking.can_decide:
+        why = "Ranks are described here, and not tested." if ranking.described else (
+            f"{formatting.seeds(ranking.seeds).capitalize()} and {len(variants)} variants cannot decide a "
+            "ranking."
+        )  # fmt: skip
+        text = f"{best} the best mean rank {over} (mean ranks {listed}). {why}"
+        return Verdict("exploratory", text, "Exploratory")
+    numbers = (
+        f"mean ranks {listed}, critical difference {ranking.critical_difference:.2f}, test that no variant "
+        f"differs p {formatting.relation(ranking.p)}, blocks are the {formatting.seeds(ranking.seeds)}"
+    )
+    if second - first > ranking.critical_difference and ranking.p <= 1 - ranking.level:
+        return Verdict("resolved", f"{best} the significantly best mean rank {over} ({numbers}).", "Best")
+    between = f"{order[0][1]} and {next_best} {over} ({numbers})"
+    return Verdict("open", f"No significant difference in mean rank between {between}.", "Not significant")
+
+
 def _about(analysis: Analysis, variant: str, scenario: str) -> Iterator[Verdict]:
     """Yield the claims about a variant in a scenario, and a description of every other measure shown."""
     seconds = arrival_name("simulated_seconds", analysis.options.last)
@@ -81,49 +107,48 @@ def _about(analysis: Analysis, variant: str, scenario: str) -> Iterator[Verdict]
             yield replace(verdict, text=verdict.text + split) if claim.kind == "mean" else verdict
         if not any(claim.kind == "mean" for claim in own):
             found = analysis.difference(variant, scenario, name)
-            text = _described(analysis, found) if found is not None else ""
+            text = _described(analysis, (variant, scenario, name), found) if found is not None else ""
             if text:
                 yield Verdict("exploratory", text + split, "Exploratory")
             elif name == analysis.to_target:
                 yield from _not_reached(analysis, variant, scenario)
 
 
-def _described(analysis: Analysis, found: Difference) -> str:
+def _described(analysis: Analysis, key: Key, found: Difference) -> str:
     """Describe a measure that no claim is about."""
-    base, last, where = analysis.options.baseline, analysis.options.last, formatting.where(found.scenario)
-    few = formatting.seeds(found.found.difference.n) if found.paired else "runs not paired"
+    (variant, scenario, name), where = key, formatting.where(key[1])
+    base, last = analysis.options.baseline, analysis.options.last
+    few = formatting.seeds(found.estimate.n) if found.paired else "runs not paired"
     level = f"{100 * analysis.options.level:g} % interval"
     why = _no_claim(analysis, found)
     if found.kind == "ratio":
-        if found.found.difference.n < 1 or analysis.target is None:
+        if found.estimate.n < 1 or analysis.target is None:
             return ""
-        sides = [analysis.arrival(v, found.scenario, found.measure) for v in (found.variant, base)]
-        reached = [side.found for side in sides if side is not None]
+        sides = [analysis.arrival(v, scenario, name) for v in (variant, base)]
+        reached = [side for side in sides if side is not None]
         goal = f"{formatting.goal(analysis.target, last)}{where}"
-        axis = COST_AXES[found.measure.partition("/")[0]].label
-        pairs = (
-            ""
-            if found.late is None
-            else f" in the {formatting.count(found.late.exact, 'pair')} in which both arrive"
-        )
+        axis = COST_AXES[name.partition("/")[0]].label
+        late = found.paired and found.censored
+        pairs = f" in the {formatting.count(len(found.values), 'pair')} in which both arrive" if late else ""
         ends = (
             f", {level} {found.shown.low:.2f} to {found.shown.high:.2f}"
             if found.shown.low < found.shown.high
             else ""
         )
         return (
-            f"{found.variant} reaches {goal} in {reached[0].reached} of {formatting.seeds(reached[0].n)}, "
-            f"{base} in {reached[1].reached} of {reached[1].n}. {found.variant} takes "
+            f"{variant} reaches {goal} in {reached[0].reached} of {formatting.seeds(reached[0].n)}, "
+            f"{base} in {reached[1].reached} of {reached[1].n}. {variant} takes "
             f"{formatting.times(found.shown.value)} the {axis} of {base}{pairs}{ends}, {few}.{why}"
         )
-    points = found.measure.startswith("accuracy/")
-    size = [f"{formatting.points(x)}" if points else f"{x:+.3g}" for x in (
-        found.shown.value, found.shown.low, found.shown.high,
-    )]  # fmt: skip
+    points = name.startswith("accuracy/")
+    size = [
+        formatting.gain(100 * x, SCORE) if points else f"{x:+.3g}"
+        for x in (found.shown.value, found.shown.low, found.shown.high)
+    ]
     mean = f" (mean of the last {last} evaluations)" if last > 1 else ""
     ends = f", {level} {size[1]} to {size[2]}" if found.shown.low < found.shown.high else ""
     return (
-        f"{found.variant} differs from {base}{where} in test {found.measure.partition('/')[0]}{mean} by "
+        f"{variant} differs from {base}{where} in test {name.partition('/')[0]}{mean} by "
         f"{size[0]}{' points' if points else ''}{ends}, {few}.{why}"
     )
 
@@ -140,7 +165,7 @@ def _not_reached(analysis: Analysis, variant: str, scenario: str) -> Iterator[Ve
     """Say it where neither of the two reaches the target."""
     base = analysis.options.baseline
     sides = [analysis.arrival(v, scenario, analysis.to_target) for v in (variant, base)]
-    if analysis.target is None or any(side is None or side.found.reached for side in sides):
+    if analysis.target is None or any(side is None or side.reached for side in sides):
         return
     goal = f"{formatting.goal(analysis.target, analysis.options.last)}{formatting.where(scenario)}"
     yield Verdict("open", f"Neither {variant} nor {base} reaches {goal}.", "Not reached")

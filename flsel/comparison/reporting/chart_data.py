@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from flsel.comparison.judging.analysis import Analysis, named
 from flsel.comparison.judging.ranks import performance_profile
-from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.judging.time_to_target import survival
 from flsel.comparison.reporting.client_data import POINTS, Rows, client_data
 from flsel.comparison.run_table import Run
@@ -89,50 +89,40 @@ def _beside(rows: Rows) -> Rows:
 def _pairs(analysis: Analysis) -> Rows:
     """Return every pair's difference in what decides: scores in their unit, or the ratio of costs."""
     return [
-        {"scenario": d.scenario, "variant": d.variant, "seed": seed,
+        {"scenario": scenario, "variant": variant, "seed": seed,
          "difference": math.exp(value) if d.kind == "ratio" else analysis.options.score.scale * value}
-        for d in analysis.differences.values()
-        if d.measure == analysis.deciding and d.paired
-        for seed, value in zip(d.seeds, d.found.values, strict=True)
+        for variant, scenario, d in named(analysis.differences, analysis.deciding)
+        if d.paired
+        for seed, value in zip(d.seeds, d.values, strict=True)
     ]  # fmt: skip
 
 
 def _intervals(analysis: Analysis) -> Rows:
-    rows, scale = [], analysis.options.score.scale
-    for d in analysis.differences.values():
-        if d.measure == analysis.deciding:
-            shown = analysis.against(d.variant, d.scenario, d.measure) or d.shown
-            shown = shown if d.kind == "ratio" else shown.map(lambda x: scale * x)
-            rows.append(
-                {"scenario": d.scenario, "variant": d.variant, "difference": shown.value, "low": shown.low,
-                 "high": shown.high}
-            )  # fmt: skip
+    rows = []
+    for variant, scenario, d in named(analysis.differences, analysis.deciding):
+        shown = analysis.against(variant, scenario, analysis.deciding) or d.shown
+        scale = 1.0 if d.kind == "ratio" else analysis.options.score.scale
+        ends = {"difference": shown.value, "low": shown.low, "high": shown.high}
+        rows.append({"scenario": scenario, "variant": variant, **{k: scale * x for k, x in ends.items()}})
     return rows
 
 
 def _arrivals(analysis: Analysis) -> Rows:
     rows = []
-    for r in analysis.reached.values():
-        if r.measure == analysis.to_target:
-            median, cut = r.found.median, r.found.horizon
-            arrived = f"{r.found.reached} of {r.found.n}"
-            row: dict[str, Any] = {"scenario": r.scenario, "variant": r.variant, "reached": arrived}
-            ends = {"median": median.value, "low": median.low, "high": median.high}
-            row |= {key: min(value, cut) if not math.isnan(value) else None for key, value in ends.items()}
-            rows.append(row)
+    for variant, scenario, r in named(analysis.reached, analysis.to_target):
+        row: dict[str, Any] = {"scenario": scenario, "variant": variant, "reached": f"{r.reached} of {r.n}"}
+        ends = {"median": r.median.value, "low": r.median.low, "high": r.median.high}
+        row |= {key: min(x, r.horizon) if not math.isnan(x) else None for key, x in ends.items()}
+        rows.append(row)
     return rows
 
 
 def _survival(analysis: Analysis) -> Rows:
-    rows = []
-    for r in analysis.reached.values():
-        if r.measure == analysis.to_target:
-            at, share = survival(list(r.arrivals.values()))
-            rows += [
-                {"scenario": r.scenario, "variant": r.variant, "spent": float(x), "reached": 1 - float(y)}
-                for x, y in zip(at, share, strict=True)
-            ]
-    return rows
+    return [
+        {"scenario": scenario, "variant": variant, "spent": float(x), "reached": 1 - float(y)}
+        for variant, scenario, r in named(analysis.reached, analysis.to_target)
+        for x, y in zip(*survival(list(r.arrivals.values())), strict=True)
+    ]
 
 
 def _ranks(analysis: Analysis) -> Rows:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flsel.comparison.judging.summaries import Analysis
+from flsel.comparison.judging.analysis import Analysis
 from flsel.comparison.run_table import Run
 from flsel.data.heterogeneity import label_entropy
 from flsel.runner.diagnostics import RecordedDiagnostic
@@ -32,10 +32,14 @@ def client_data(analysis: Analysis) -> dict[str, Rows]:
     """
     cells = [analysis.of(v, s) for s in analysis.scenarios for v in analysis.variants]
     runs = [found[0] for found in cells if found]
+
+    def sizes(labels: np.ndarray) -> np.ndarray:
+        return np.asarray(labels.sum(axis=1), dtype=float)
+
     return {
         "participation": [row for run in runs for row in _participation(run)],
         "entropies": _telling([row for found in cells for row in _groups(found, label_entropy)]),
-        "sizes": _telling([row for found in cells for row in _groups(found, _sizes)]),
+        "sizes": _telling([row for found in cells for row in _groups(found, sizes)]),
         "estimates": [row for run in runs for d in _told(run, "entropy") for row in _estimates(run, d)],
         "beliefs": [row for run in runs for d in _told(run, "client") for row in _beliefs(run, d)],
         "relations": [row for run in runs for d in _told(run, "pair") for row in _relations(run, d)],
@@ -155,10 +159,6 @@ def _groups(runs: Sequence[Run], measured: Callable[[np.ndarray], np.ndarray]) -
         return []
     means = zip(np.mean(at, axis=0), np.mean(shares, axis=0), strict=True)
     return [{**_who(runs[0]), "at": float(x), "share": float(y)} for x, y in means]
-
-
-def _sizes(labels: np.ndarray) -> np.ndarray:
-    return np.asarray(labels.sum(axis=1), dtype=float)
 
 
 def _telling(rows: Rows) -> Rows:

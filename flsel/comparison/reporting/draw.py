@@ -92,14 +92,14 @@ def _asked(parts: Sequence[Mapping[str, Any]], need: str) -> list[list[bytes] | 
     except OSError as error:
         return [UndrawnError(f"no process for vl-convert could be started ({error.strerror}).")] * len(parts)
     lines = done.stdout.decode().splitlines(keepends=True)
-    answers = [_read(json.loads(line)) for line in lines if line.endswith("\n")]  # no line of a dying process
+    found = [json.loads(line) for line in lines if line.endswith("\n")]  # no line of a dying process
+    answers = [
+        UndrawnError(f"vl-convert failed: {short(line, 200)}")
+        if isinstance(line, str)
+        else [base64.b64decode(content) for content in line]
+        for line in found
+    ]
     return answers + [UndrawnError(f"vl-convert {_why(done)}.")] * (len(parts) - len(answers))
-
-
-def _read(line: list[str] | str) -> list[bytes] | UndrawnError:
-    if isinstance(line, str):
-        return UndrawnError(f"vl-convert failed: {short(line, 200)}")
-    return [base64.b64decode(content) for content in line]
 
 
 def _why(done: subprocess.CompletedProcess[bytes]) -> str:

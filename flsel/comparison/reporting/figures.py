@@ -7,6 +7,7 @@ filled, and it is drawn as PDF, SVG or PNG without a browser.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from flsel.comparison.judging.analysis import Analysis
 from flsel.comparison.judging.measures import titles
-from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.reporting.chart import (
     COST,
     FORMAT,
@@ -117,15 +118,11 @@ def draw_chart(
     data = chart_data(analysis)
     legend = name not in _NAMED
     found = {chart.name: chart for chart in charts(analysis, looks(analysis.variants), data, legend=legend)}
+    if name not in found and name in ("ranks", "profile"):
+        raise UserError("ranks need two variants, and two scenarios that have them all.")
     if name not in found:
-        raise UserError(_nothing(name))
+        raise UserError(f"there is nothing to draw in {name}: runs lack what it shows.")
     return Drawing(_whole(found[name], data, analysis, {"cost": cost, "measure": measure}))
-
-
-def _nothing(name: str) -> str:
-    if name in ("ranks", "profile"):
-        return "ranks need two variants, and two scenarios that have them all."
-    return f"there is nothing to draw in {name}: runs lack what it shows."
 
 
 def write_charts(analysis: Analysis, folder: Path) -> list[Path]:
@@ -174,15 +171,9 @@ def _whole(
         rows = _front(there, names["cost"], analysis.options.score.gains)
     known = titles(analysis.curves)
     words = {COST: known[names["cost"]], MEASURE: known[names["measure"]], WHAT: ""}
-    filled: Spec = fill(
-        chart.spec,
-        {
-            **names,
-            "format": COST_AXES[names["cost"]].format,
-            "share": "%" if names["measure"] == "accuracy" else "~r",
-        },
-        words,
-    )
+    marks = {COST: names["cost"], MEASURE: names["measure"], FORMAT: COST_AXES[names["cost"]].format}
+    marks[SHARE] = "%" if names["measure"] == "accuracy" else "~r"
+    filled = fill(chart.spec, marks, words)
     panel, rows = _panel(chart, rows, analysis)
     inner = {"width": COLUMN - 60 if panel is None else COLUMN / 2 - 20, **filled}
     inner["height"] = _height(inner.get("height"), rows)
@@ -193,14 +184,13 @@ def _whole(
         shape = {"facet": facet, "columns": 2, "spec": inner, "resolve": {"axis": {"x": "independent"}}}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json", "background": "white",
-        "data": {"values": rows}, "datasets": datasets, "config": _config(chart), **shape,
+        "data": {"values": rows}, "datasets": datasets,
+        # The legend shows marks, or strokes where lines have no marks.
+        "config": {
+            **_CONFIG, "legend": {**_CONFIG["legend"], "symbolStrokeWidth": 2 * (chart.name == "profile")},
+        },
+        **shape,
     }  # fmt: skip
-
-
-def _config(chart: Chart) -> Spec:
-    """Return how a figure is set: the legend shows marks, or strokes where lines have no marks."""
-    strokes = 2 if chart.name == "profile" else 0
-    return {**_CONFIG, "legend": {**_CONFIG["legend"], "symbolStrokeWidth": strokes}}
 
 
 def _panel(
@@ -228,28 +218,21 @@ def _height(height: Any, rows: Sequence[Mapping[str, Any]]) -> float:
     return 130
 
 
-def fill(part: Any, names: Mapping[str, str], words: Mapping[str, str]) -> Any:
+def fill(spec: Spec, names: Mapping[str, str], words: Mapping[str, str]) -> Spec:
     """Replace the placeholders of a specification, as the page's script does.
 
     Args:
-        part: A specification, or a part of it.
-        names: Values of ``cost``, ``measure``, ``format`` and ``share``.
+        spec: The specification.
+        names: Values by placeholder.
         words: What titles say, by placeholder.
     """
-    if isinstance(part, Mapping):
-        return {
-            key: words.get(value, value)
-            if key == "title" and isinstance(value, str)
-            else fill(value, names, words)
-            for key, value in part.items()
-        }
-    if isinstance(part, list | tuple):
-        return [fill(item, names, words) for item in part]
-    if not isinstance(part, str):
-        return part
-    for mark, name in ((COST, "cost"), (MEASURE, "measure"), (FORMAT, "format"), (SHARE, "share")):
-        part = part.replace(mark, names[name])
-    return part
+    text = json.dumps(spec)
+    for mark, title in words.items():
+        text = text.replace(f'"title": {json.dumps(mark)}', f'"title": {json.dumps(title)}')
+    for mark, name in names.items():
+        text = text.replace(mark, name)
+    filled: Spec = json.loads(text)
+    return filled
 
 
 def _front(rows: list[dict[str, Any]], cost: str, gains: float) -> list[dict[str, Any]]:

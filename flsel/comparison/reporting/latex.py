@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from flsel.comparison.judging import formatting
+from flsel.comparison.judging.analysis import Analysis
 from flsel.comparison.judging.claim_words import outcome
 from flsel.comparison.judging.measures import Target
-from flsel.comparison.judging.summaries import Analysis
 from flsel.comparison.reporting import tables
 from flsel.errors import UserError
 from flsel.files.escaping import latex_text
@@ -83,7 +83,9 @@ def _stacked(head: str, row: Sequence[str]) -> list[str]:
 def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     """Say what the numbers are: the level of intervals, the correction of p, and what is exploratory."""
     last, target = analysis.options.last, analysis.target
-    said = [] if last == 1 else [f"{_plural(analysis)}: mean of the last {last} evaluations."]
+    score = analysis.options.score
+    what = "Accuracies" if score.is_share else latex_text(score.words[0].upper() + score.words[1:])
+    said = [] if last == 1 else [f"{what}: mean of the last {last} evaluations."]
     said.append(rf"Intervals: {100 * analysis.options.level:g}\,\%.")
     compared = [claim.design.comparisons for claim in analysis.claims]
     if "difference" in columns and max(compared, default=1) > 1:
@@ -124,11 +126,6 @@ def _heading(analysis: Analysis, name: str) -> str:
         "loss": "test loss",
         "seeds": "$n$",
     }[name]
-
-
-def _plural(analysis: Analysis) -> str:
-    score = analysis.options.score
-    return "Accuracies" if score.is_share else latex_text(score.words[0].upper() + score.words[1:])
 
 
 def _target(target: Target) -> str:

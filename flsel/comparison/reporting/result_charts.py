@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.summaries import Analysis
+from flsel.comparison.judging.analysis import Analysis
 from flsel.comparison.reporting.chart import (
     COST,
     FORMAT,

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from flsel.comparison.judging import formatting
+from flsel.comparison.judging.analysis import Analysis
 from flsel.comparison.judging.claim_words import outcome
 from flsel.comparison.judging.claims import Claim
 from flsel.comparison.judging.decisions import Look
+from flsel.comparison.judging.estimates import improvement, sign_flip
 from flsel.comparison.judging.measures import arrival_name
-from flsel.comparison.judging.power import SeedsNeeded, resolvable, seeds_needed
-from flsel.comparison.judging.summaries import Analysis, Difference
+from flsel.comparison.judging.power import resolvable, seeds_needed
+from flsel.comparison.judging.summaries import Difference
 from flsel.comparison.run_table import Run, complete
 from flsel.files.escaping import csv_text, markdown_text
 from flsel.runner.cost_axes import COST_AXES
@@ -33,19 +33,19 @@ def summary_rows(analysis: Analysis) -> list[Row]:
     """Return one row for every variant, scenario and measure."""
     rows = [
         {
-            "scenario": s.scenario, "variant": s.variant, "measure": s.measure, "n": s.mean.n,
-            "mean": s.mean.value, "low": s.mean.low, "high": s.mean.high, "iqm": s.iqm,
+            "scenario": scenario, "variant": variant, "measure": name, "n": s.mean.n, "mean": s.mean.value,
+            "low": s.mean.low, "high": s.mean.high, "iqm": s.iqm,
         }
-        for s in analysis.summaries.values()
+        for (variant, scenario, name), s in analysis.summaries.items()
     ]  # fmt: skip
-    for r in analysis.reached.values():
-        mean, median = r.found.restricted_mean, r.found.median
+    for (variant, scenario, name), r in analysis.reached.items():
+        mean, median = r.restricted_mean, r.median
         rows.append(
             {
-                "scenario": r.scenario, "variant": r.variant, "measure": r.measure, "n": r.found.n,
-                "reached": r.found.reached, "horizon": r.found.horizon, "median": median.value,
-                "median_low": median.low, "median_high": median.high, "restricted_mean": mean.value,
-                "restricted_mean_low": mean.low, "restricted_mean_high": mean.high,
+                "scenario": scenario, "variant": variant, "measure": name, "n": r.n, "reached": r.reached,
+                "horizon": r.horizon,
+                **_ends("median", median.value, median.low, median.high),
+                **_ends("restricted_mean", mean.value, mean.low, mean.high),
             }
         )  # fmt: skip
     return rows
@@ -58,46 +58,47 @@ def difference_rows(analysis: Analysis) -> list[Row]:
     for all claims together.
     """
     rows = []
-    for d in analysis.differences.values():
-        claim = analysis.claim(d.variant, d.scenario, d.measure)
+    for (variant, scenario, name), d in analysis.differences.items():
+        claim, known = analysis.claim(variant, scenario, name), analysis.measures.get(name)
         shown = None if claim is None else claim.shown
         comparisons = 1 if claim is None else claim.design.comparisons
-        values, alpha = np.array(d.found.values), analysis.options.alpha
+        values, alpha, n = d.values, analysis.options.alpha, len(d.values)
         whole = d.paired and not d.censored  # a bound has no power that is known
+        needed = seeds_needed(values, comparisons, alpha) if whole else None
         rows.append(
             {
-                "scenario": d.scenario, "variant": d.variant, "baseline": analysis.options.baseline,
-                "measure": d.measure, "kind": d.kind, "paired": d.paired, "n": d.found.difference.n,
+                "scenario": scenario, "variant": variant, "baseline": analysis.options.baseline,
+                "measure": name, "kind": d.kind, "paired": d.paired, "n": d.estimate.n,
                 "estimate": d.shown.value, "low": d.shown.low, "high": d.shown.high,
-                "p": d.found.p, "p_holm": math.nan if claim is None else claim.p_holm,
-                "p_exact": d.found.p_exact, "p_exact_holm": math.nan if claim is None else claim.p_exact_holm,
+                "p": d.p, "p_holm": math.nan if claim is None else claim.p_holm, "p_exact": sign_flip(values),
+                "p_exact_holm": math.nan if claim is None else claim.p_exact_holm,
                 "low_corrected": None if shown is None else shown.low,
                 "high_corrected": None if shown is None else shown.high,
-                "comparisons": comparisons, "p_exact_floor": d.found.p_floor,
+                "comparisons": comparisons, "p_exact_floor": 2.0 ** (1 - n) if n else math.nan,
                 "claim": "exploratory" if claim is None or claim.exploratory else claim.decision.claim,
                 "exploratory": "; ".join(claim.exploratory) if claim is not None else "",
                 "resolvable": resolvable(values, comparisons, alpha) if whole else math.nan,
-                **_needed(seeds_needed(values, comparisons, alpha) if whole else None),
-                **_better_in(analysis, d), "censored": d.censored,
+                **_ends("seeds_needed", *((None,) * 3 if needed is None else vars(needed).values())),
+                **_ends("better_in", *_better_in(d, "min" if known is None else known.better)),
+                "censored": d.censored,
             }
         )  # fmt: skip
     return rows
 
 
-def _better_in(analysis: Analysis, d: Difference) -> Row:
+def _better_in(d: Difference, better: str | None) -> tuple[float | None, float | None, float | None]:
     """Return the share of pairs in which the variant is better: more accuracy, less loss, less cost."""
-    known, found = analysis.measures.get(d.measure), d.found.improvement
-    better = "min" if known is None else known.better
-    ends = (found.value, found.low, found.high)
-    if better == "min":
-        ends = (1 - found.value, 1 - found.high, 1 - found.low)
-    shown = (None, None, None) if better is None else ends
-    return dict(zip(("better_in", "better_in_low", "better_in_high"), shown, strict=True))
+    found = improvement(d.values)
+    if better is None:
+        return None, None, None
+    if better == "max":
+        return found.value, found.low, found.high
+    return 1 - found.value, 1 - found.high, 1 - found.low
 
 
-def _needed(found: SeedsNeeded | None) -> Row:
-    values = (None, None, None) if found is None else (found.value, found.low, found.high)
-    return dict(zip(("seeds_needed", "seeds_needed_low", "seeds_needed_high"), values, strict=True))
+def _ends(name: str, value: Any, low: Any, high: Any) -> Row:
+    """Return the columns of a number and its interval."""
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def decision_rows(analysis: Analysis) -> list[Row]:
@@ -147,10 +148,11 @@ def main_table(analysis: Analysis, scenario: str) -> tuple[list[str], list[list[
     What decides comes first: a narrow terminal shows the first columns only.
     """
     columns = _columns(analysis)
-    rows = [
-        [variant, str(len(analysis.of(variant, scenario))), *_cells(analysis, columns, variant, scenario)]
-        for variant in analysis.variants
-    ]
+    rows = []
+    for variant in analysis.variants:
+        n = len(analysis.of(variant, scenario))
+        cells = [write(analysis, variant, scenario) if n else "-" for _, write in columns]
+        rows.append([variant, str(n), *cells])
     return ["variant", "seeds", *(heading for heading, _ in columns)], rows
 
 
@@ -179,22 +181,16 @@ def _result(analysis: Analysis, run: Run) -> Row:
         "reason": run.reason, "folder": str(run.folder),
     }  # fmt: skip
     row |= analysis.values.get(str(run.folder), {})
-    for way in analysis.reached.values():
-        if (way.variant, way.scenario) == (run.variant, run.scenario) and run.status == "complete":
+    for (variant, scenario, name), way in analysis.reached.items():
+        if (variant, scenario, "complete") == (run.variant, run.scenario, run.status):
             found = way.arrivals[run.seed]
-            row |= {way.measure: found.at, f"{way.measure}/reached": found.reached}
+            row |= {name: found.at, f"{name}/reached": found.reached}
     return row
 
 
 Write = Callable[[Analysis, str, str], str]
 """Writes a cell, of a variant in a scenario."""
 _Column = tuple[str, Write]
-
-
-def _cells(analysis: Analysis, columns: Sequence[_Column], variant: str, scenario: str) -> list[str]:
-    if not analysis.of(variant, scenario):
-        return ["-"] * len(columns)
-    return [write(analysis, variant, scenario) for _, write in columns]
 
 
 def _columns(analysis: Analysis) -> list[_Column]:
@@ -212,7 +208,7 @@ def _columns(analysis: Analysis) -> list[_Column]:
         for name in analysis.own
     ]
     loss = f"loss/last{last}"
-    there = loss != analysis.main and any(s.measure == loss for s in analysis.summaries.values())
+    there = loss != analysis.main and any(name == loss for _, _, name in analysis.summaries)
     return [
         *listed,
         *own,
@@ -270,16 +266,16 @@ def _median(analysis: Analysis, variant: str, scenario: str) -> str:
     found = analysis.arrival(variant, scenario, analysis.to_target)
     if found is None:
         return "-"
-    unit, median = COST_AXES[analysis.options.cost].unit, found.found.median
+    unit, median = COST_AXES[analysis.options.cost].unit, found.median
     if math.isinf(median.value):
-        return f"> {formatting.number(found.found.horizon, unit)}"
+        return f"> {formatting.number(found.horizon, unit)}"
     return formatting.estimate(median, unit)
 
 
 def reached(analysis: Analysis, variant: str, scenario: str) -> str:
     """Write how many runs reach the target, of how many: ``8/10``."""
     found = analysis.arrival(variant, scenario, analysis.to_target)
-    return "-" if found is None else f"{found.found.reached}/{found.found.n}"
+    return "-" if found is None else f"{found.reached}/{found.n}"
 
 
 # What the main table calls costs to the target whose ratios it has, where runs have them.
@@ -306,14 +302,13 @@ def ratio_cell(name: str, analysis: Analysis, variant: str, scenario: str) -> st
     found = analysis.difference(variant, scenario, name)
     if found is None:
         return "-"
-    late, claim = found.late, analysis.claim(variant, scenario, name)
-    if late is None or late.exact == late.pairs:
+    claim, exact = analysis.claim(variant, scenario, name), len(found.values)
+    if not found.pairs or exact == found.pairs:
         return formatting.ratio(analysis.against(variant, scenario, name) or found.shown)
-    if late.bound is None or late.side is None:
-        pairs = f"in {late.exact} of {late.pairs} pairs"
-        return f"about {formatting.ratio(found.shown)} {pairs}" if late.exact else "-"
+    if found.bound is None or found.side is None:
+        return f"about {formatting.ratio(found.shown)} in {exact} of {found.pairs} pairs" if exact else "-"
     own = claim.shown if claim is not None and claim.scenario == scenario else None
-    return formatting.bound(own or late.bound.map(math.exp), late.side)
+    return formatting.bound(own or found.bound.map(math.exp), found.side)
 
 
 def _cell(value: Any) -> Any:
