@@ -217,7 +217,7 @@ ARRAYS: dict[str, Kind] = {
     "no counter": lambda r: r["arrays"].pop("seen") and None,
     "a missing array": lambda r: r["arrays"].pop("bias") and None,
     "an extra array": lambda r: r["arrays"].update(more=Array(np.zeros(3))),
-    "10,000 extra arrays": lambda r: r["arrays"].update({str(i): Array(W) for i in range(10**4)}),
+    "10,000 extra arrays": lambda r: r["arrays"].update(dict.fromkeys(map(str, range(10**4)), Array(W))),
     "a name of 5,000 digits": lambda r: r["arrays"].update({"9" * 5000: r["arrays"].pop("weight")}),
     "a name with terminal codes": lambda r: r["arrays"].update({"\x1b[31mw\r\n": r["arrays"].pop("weight")}),
     "a name that looks the same": lambda r: r["arrays"].update({"we\u0456ght": r["arrays"].pop("weight")}),
