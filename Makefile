@@ -33,9 +33,9 @@ test-mlflow: $(INSTALLED) ## Run the tests of the tracker MLflow, in .venv-mlflo
 	OMP_NUM_THREADS=1 .venv-mlflow/bin/python -m pytest -q -n 0 tests/test_mlflow.py
 
 # Without constraints.txt: flwr-datasets fits few versions of fsspec.
-test-tasks: $(INSTALLED) ## Run the tests with models of transformers, peft, timm and torchvision, in .venv-tasks.
-	@$(PYTHON) -m venv .venv-tasks
-	.venv-tasks/bin/python -m pip install -qq --disable-pip-version-check -e '.[dev,lora,flower-datasets]' timm
+test-tasks: $(BIN)/uv ## Run the tests with models of transformers, peft, timm and torchvision, in .venv-tasks.
+	$(BIN)/uv venv --quiet --clear --seed --python $(PYTHON) .venv-tasks
+	$(BIN)/uv pip install --quiet --python .venv-tasks -e '.[dev,lora,flower-datasets]' timm
 	OMP_NUM_THREADS=1 .venv-tasks/bin/python -m pytest -q -n 0 tests/tasks tests/test_from_flower.py
 
 package: $(INSTALLED) ## Build the wheel and the sdist into dist/ and check them (REPOSITORY=https://HOST/OWNER/NAME).
