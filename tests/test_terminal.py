@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from runs import lines, wait_for
 
+from flsel.commands import cli
 from flsel.errors import UserError
 from flsel.execution.live_table import LiveTable
 from flsel.execution.signals import Interrupt
@@ -100,6 +103,22 @@ def test_a_signal_ends_a_run_between_rounds(tmp_path: Path, number: signal.Signa
         process.kill()
     assert process.returncode == 130
     assert "continue with: flsel train --resume runs/run" in told
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_ends_a_command_that_executes_no_round(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def judge(arguments: list[str]) -> int:
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+        return 0
+
+    before = signal.getsignal(number)
+    monkeypatch.setattr(cli, "load", lambda name: SimpleNamespace(main=judge))
+    assert cli.main(["compare"]) == 130
+    assert "stopped; resume what had started with" in capsys.readouterr().err
+    assert signal.getsignal(number) is before
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from flsel import __version__
 from flsel.errors import Interrupted, UserError, blamed, bounded, closest, sentence, short, written_by
+from flsel.execution.signals import like_ctrl_c
 from flsel.files.escaping import one_line
 
 # The module of each command, and what it is for.
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot encode is still said
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _libraries_warn_last():
+        with _libraries_warn_last(), like_ctrl_c():
             _check_text(arguments)
             return _run(arguments)
     except UserError as error:

@@ -12,7 +12,8 @@ import ray
 
 from flsel.errors import UserError
 from flsel.execution.executor import Resources
-from flsel.execution.on_ray.cluster import _check_names, _like_ctrl_c, _nameable, cluster
+from flsel.execution.on_ray.cluster import _check_names, _nameable, cluster
+from flsel.execution.signals import like_ctrl_c
 
 
 @pytest.mark.parametrize("name", ["yaml.py", "torch/__init__.py", "mine.py"])
@@ -75,12 +76,12 @@ def test_other_signals_stop_a_sweep_as_ctrl_c_does(number: int, ctrl_c: Any) -> 
     before = signal.signal(number, lambda *_: sys.exit(15))  # as Ray has it
     interrupts = signal.signal(signal.SIGINT, ctrl_c)
     try:
-        with pytest.raises(KeyboardInterrupt), _like_ctrl_c():
+        with pytest.raises(KeyboardInterrupt), like_ctrl_c():
             signal.raise_signal(number)
         with pytest.raises(SystemExit):
             signal.raise_signal(number)
         signal.signal(number, signal.SIG_IGN)  # as under nohup
-        with _like_ctrl_c():
+        with like_ctrl_c():
             signal.raise_signal(number)
     finally:
         signal.signal(number, before)

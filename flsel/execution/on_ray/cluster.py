@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import signal
 import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from flsel.errors import UserError, short
 from flsel.execution.executor import Resources
 from flsel.execution.on_ray.cluster_cleanup import ClusterCleanup
 from flsel.execution.on_ray.ray_internals import hush_reports
+from flsel.execution.signals import like_ctrl_c, signals_kept
 
 _DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -32,7 +31,6 @@ _DEFAULTS = {
 }
 _OBJECT_STORE = 200 * 2**20
 _ANSWER_SECONDS = 5.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NICENESS = "RAY_worker_niceness"
 # Ray puts sockets below its folder, in 80 letters of its own, and the system takes 107.
 _LONGEST_FOLDER = 25
@@ -51,7 +49,7 @@ def cluster(resources: Resources, shared_bytes: int) -> Iterator[None]:
     """
     with started(resources.address, shared_bytes):
         _check_room(resources)
-        with _like_ctrl_c():
+        with like_ctrl_c():
             yield
 
 
@@ -81,7 +79,7 @@ def started(address: str | None, shared_bytes: int, workers: int | None = None) 
     cleanup = ClusterCleanup(own or "") if own or address else None
     ours = own is not None
     try:
-        with _signals_kept():
+        with signals_kept():
             if address:
                 _connect(address)
                 ours = True
@@ -92,45 +90,10 @@ def started(address: str | None, shared_bytes: int, workers: int | None = None) 
         yield
     finally:
         if ours:
-            with _signals_kept():
+            with signals_kept():
                 ray.shutdown()
         if cleanup is not None:
             cleanup.close()
-
-
-@contextmanager
-def _like_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP stop what is run as Ctrl-C does; Ray's own handler would just exit."""
-    with _signals_kept():
-        for number in (signal.SIGTERM, signal.SIGHUP) if _in_main_thread() else ():
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, _interrupt)
-        yield
-
-
-def _interrupt(number: int, frame: object) -> None:
-    if not callable(signal.getsignal(signal.SIGINT)):  # ignored, as in what a shell started in the background
-        raise KeyboardInterrupt
-    signal.raise_signal(signal.SIGINT)
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Restore the signal handlers that Ray replaces.
-
-    Its handler of SIGTERM would end this process, and Tune's of SIGINT would lose the next Ctrl-C.
-    """
-    before = {number: signal.getsignal(number) for number in _SIGNALS} if _in_main_thread() else {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None and signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
