@@ -228,6 +228,12 @@ def test_data_sets_of_several_lengths_need_a_collate_fn(tmp_path):
         trained(config(tmp_path, DataConfig(name=Sentences()), Bag))
 
 
+def test_a_data_set_whose_collate_fn_is_none_is_kept():
+    plain = Rows(IMAGES)
+    plain.collate_fn = None
+    assert torch.equal(DataConfig(name=plain).name.source.train.x, IMAGES)
+
+
 def test_draws_that_no_seed_reaches_are_refused():
     with pytest.raises(UserError, match="must draw from the global generators of torch, numpy and random"):
         later(OwnGenerator())

@@ -89,7 +89,7 @@ def materialise(dataset: Any, where: str, reading: Reading = ALL) -> Read:
         NotKept: If it makes batches itself, has more examples than memory holds, or draws them anew when they
             are read again.
     """
-    if hasattr(dataset, "collate_fn"):
+    if makes_batches(dataset):
         raise NotKept(f"{where} makes batches by a collate_fn")
     plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
     count = counted(dataset, where)
@@ -106,6 +106,11 @@ def materialise(dataset: Any, where: str, reading: Reading = ALL) -> Read:
         groups = _as_tensor(given, f"{where}: its {reading.groups}")
     whole = None if groups is None else whole_numbers(groups, count, where)
     return Read(as_inputs(x, where), as_targets(y, where), form, whole)
+
+
+def makes_batches(dataset: Any) -> bool:
+    """Tell whether a data set, or its loader, makes batches itself."""
+    return getattr(dataset, "collate_fn", None) is not None
 
 
 def counted(dataset: Any, where: str) -> int:

@@ -19,6 +19,7 @@ from flsel.data.materialise import (
     attribute,
     counted,
     example_at,
+    makes_batches,
     parsed,
     whole_numbers,
 )
@@ -26,7 +27,7 @@ from flsel.data.trees import Form, Tree, rebuilt, tensors
 from flsel.errors import UserError, users_code
 from flsel.rng import repeatable, torch_seed
 
-_SAMPLE = 16
+_SAMPLE = 8  # Examples that tell datasets apart; each is read twice.
 _TARGETS = ("targets", "labels", "y")  # what torchvision's datasets call all class labels
 
 
@@ -41,20 +42,22 @@ class Later:
         reading: Which entries are used, and how many processes read.
         where: What it is, for messages.
         index: Examples of the dataset, int64 ``[n]``.
+        content: A hash of some examples, which tells datasets of one class apart.
     """
 
-    def __init__(self, dataset: Any, reading: Reading, where: str, index: Tensor) -> None:
+    def __init__(self, dataset: Any, reading: Reading, where: str, index: Tensor, content: str = "") -> None:
         self._dataset, self._reading, self._where, self._index = dataset, reading, where, index
+        self._content = content
 
     def __len__(self) -> int:
         return len(self._index)
 
     def __getitem__(self, index: Any) -> Later:
-        return Later(self._dataset, self._reading, self._where, self._index[index])
+        return Later(self._dataset, self._reading, self._where, self._index[index], self._content)
 
     def __repr__(self) -> str:
         index = hashlib.sha256(self._index.numpy().tobytes()).hexdigest()[:12]
-        return f"Later({type(self._dataset).__name__}, {len(self)} examples, {index})"
+        return f"Later({type(self._dataset).__name__}, {len(self)} examples, {index}, {self._content})"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -83,25 +86,6 @@ class Later:
     def clone(self) -> Later:
         """Return itself."""
         return self
-
-    def sample(self) -> bytes:
-        """Hash some examples, which tell data sets of one class apart.
-
-        Raises:
-            UserError: If examples are others each time they are read, though the global generators are the
-                same.
-        """
-        digests = hashlib.sha256(), hashlib.sha256()
-        for at in np.linspace(0, len(self) - 1, min(len(self), _SAMPLE)).astype(int).tolist():
-            for digest in digests:
-                for part in tensors(self[torch.tensor([at, at])].read(at)):
-                    digest.update(f"{part.dtype} {list(part.shape)}".encode() + part.numpy().tobytes())
-        if digests[0].digest() != digests[1].digest():
-            raise UserError(
-                f"{self._where} must draw from the global generators of torch, numpy and random, which flsel "
-                "seeds for each example: its examples are others each time they are read with the same seed."
-            )
-        return digests[0].digest()
 
     def read(self, seed: int = 0) -> tuple[Tree, Tree]:
         """Read the examples as one batch: inputs and targets.
@@ -180,7 +164,7 @@ def read_later(dataset: Any, where: str, reading: Reading) -> Read:
         groups = _given(dataset, (reading.groups,), count)
         reading = reading if groups is None else replace(reading, groups=None)
     first = example_at(dataset, 0, where, reading)
-    form = _batch_form(dataset, where, reading) if hasattr(dataset, "collate_fn") else first.form
+    form = _batch_form(dataset, where, reading) if makes_batches(dataset) else first.form
     scalar = isinstance(first.y, Tensor) and first.y.numel() == 1
     if (labels is None and scalar) or (groups is None and reading.groups is not None):
         with repeatable(torch_seed(0, "dataset", 2)):
@@ -189,9 +173,29 @@ def read_later(dataset: Any, where: str, reading: Reading) -> Read:
         groups = torch.stack([row[1].reshape(()) for row in rows]) if reading.groups else groups
     y = None if labels is None or first.y is None else as_targets(labels, where)
     whole = None if groups is None else whole_numbers(groups, count, where)
-    later = Later(dataset, reading, where, torch.arange(count))
-    later.sample()
-    return Read(later, y, form, whole)
+    index = torch.arange(count)
+    content = _content(dataset, reading, where, index)
+    return Read(Later(dataset, reading, where, index, content), y, form, whole)
+
+
+def _content(dataset: Any, reading: Reading, where: str, index: Tensor) -> str:
+    """Hash some examples.
+
+    Raises:
+        UserError: If they are others each time they are read, though the global generators are the same.
+    """
+    digests, examples = (hashlib.sha256(), hashlib.sha256()), Later(dataset, reading, where, index)
+    for at in np.linspace(0, len(index) - 1, min(len(index), _SAMPLE)).astype(int).tolist():
+        for digest in digests:
+            for part in tensors(examples[torch.tensor([at, at])].read(at)):
+                digest.update(f"{part.dtype} {list(part.shape)}".encode() + part.numpy().tobytes())
+    first, again = (digest.hexdigest()[:12] for digest in digests)
+    if first != again:
+        raise UserError(
+            f"{where} must draw from the global generators of torch, numpy and random, which flsel seeds for "
+            "each example: its examples are others each time they are read with the same seed."
+        )
+    return first
 
 
 def _batch_form(dataset: Any, where: str, reading: Reading) -> Form:
