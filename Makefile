@@ -47,7 +47,7 @@ package: $(INSTALLED) ## Build the wheel and the sdist into dist/ and check them
 
 test-package: $(INSTALLED) ## Check what a release uploads, and install it into a bare environment (network, 8 GB).
 	$(BIN)/python -m pip install -qq --disable-pip-version-check build twine
-	FLSEL_NETWORK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 0 tests/test_release.py
+	FLSEL_NETWORK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 0 -o tmp_path_retention_policy=none tests/test_release.py
 
 demo-flower: $(FLOWER) ## Run two rounds over three Flower nodes on loopback (no download, two minutes).
 	@.venv-flower/bin/python tests/flower/loopback.py

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import jsonschema
 import pytest
@@ -82,7 +81,7 @@ def test_completion_knows_every_command():
 
 
 def test_bash_completes_commands_settings_and_classes(capsys, tmp_path):
-    pytest.importorskip("shtab", reason='shtab is not installed: pip install "flsel[completion]"')
+    pytest.importorskip("shtab", reason="shtab is not installed: make test")
     assert main(["completion", "bash"]) == 0
     (tmp_path / "flsel.bash").write_text(capsys.readouterr().out)
 
@@ -101,9 +100,6 @@ def test_bash_completes_commands_settings_and_classes(capsys, tmp_path):
     assert completed("configs", "quick") == {"quickstart"}
 
 
-def test_completion_says_what_is_missing(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion", "bash"]) == 2
-    assert 'pip install "flsel[completion]"' in capsys.readouterr().err
+def test_completion_names_the_shells(capsys):
     assert main(["completion", "fish"]) == 2
     assert "takes one of bash, zsh, tcsh, got fish" in capsys.readouterr().err

@@ -59,6 +59,7 @@ def test_the_wheel_works_in_a_bare_environment(dist, tmp_path):
     flsel = commands / "flsel"
     run(flsel, "train", "--rounds", "2", "--quiet", cwd=tmp_path)
     run(flsel, "data", "--config", "quickstart", cwd=tmp_path)
+    assert "_shtab_flsel" in run(flsel, "completion", "bash", cwd=tmp_path)
     few = ["--config", "quickstart", "--rounds", "2", "--quiet"]
     run(flsel, "tune", *few, "--selector", "HiCS", "--data.validation", "0.1", "--trials", "1", cwd=tmp_path)
     run(flsel, "compare", *few, "--selectors", "Uniform,MD", "--seeds", "2", "--name", "made", cwd=tmp_path)

@@ -46,12 +46,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if len(arguments) > 1 or arguments[0] not in _SHELLS:
         raise UserError(f"flsel completion takes one of {', '.join(_SHELLS)}, got {' '.join(arguments)}.")
-    try:
-        import shtab
-    except ImportError as error:
-        raise UserError(
-            f'flsel completion needs a package that is missing ({error}): pip install "flsel[completion]".'
-        ) from error
+    import shtab
+
     print(shtab.complete(_parser(shtab.FILE), arguments[0]))
     return 0
 
