@@ -441,7 +441,7 @@ def test_tuned_on_the_seeds_that_judge_and_unequal_budgets_are_said(tmp_path):
     plain = str(tmp_path / "plain" / "*")
     found = compare_runs([plain, str(hics / "seed*")], CompareConfig())
     assert any("HiCS was tuned on seeds 1, 2" in note for note in found.notes)
-    assert any("HiCS was tuned, and PowD, Uniform was not" in note for note in found.notes)
+    assert any("Tuned: HiCS. Not tuned: PowD, Uniform." in note for note in found.notes)
     assert not any("budgets differ" in note for note in found.notes)
     found = compare_runs([plain, str(hics / "seed*"), str(fedcor / "seed*")], CompareConfig())
     assert any(

@@ -123,7 +123,7 @@ def _about_tuning(analysis: Analysis) -> Iterator[str]:
     budgets = {variant: tuning.trials * tuning.rounds for variant, tuning in analysis.tuned.items()}
     untuned = [variant for variant in analysis.variants if variant not in budgets]
     if budgets and untuned:
-        yield f"{', '.join(budgets)} was tuned, and {', '.join(untuned)} was not."
+        yield f"Tuned: {', '.join(budgets)}. Not tuned: {', '.join(untuned)}."
     if len(set(budgets.values())) > 1:
         listed = ", ".join(f"{variant} {rounds:,} rounds" for variant, rounds in budgets.items())
         yield f"Tuning budgets differ: {listed}."
