@@ -6,12 +6,14 @@ How long an example takes says more of the machine than of the code.
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -35,6 +37,20 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 # Its conftest gives torch a device for good, in a process that tests/test_standin_device.py starts.
 collect_ignore = [] if os.environ.get("FLSEL_STANDIN") else ["standin"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Search for no garbage in what tests import while they are collected, nor in it afterwards.
+
+    These are millions of objects, which stay.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
