@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import made
@@ -12,9 +13,11 @@ import runs
 import flsel
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.comparison.reporting.client_data import POINTS
-from flsel.comparison.reporting.figures import FORMATS
+from flsel.comparison.reporting.draw import drawn
+from flsel.comparison.reporting.figures import FORMATS, Drawing
 from flsel.comparison.reporting.result_charts import charts
 from flsel.errors import UserError
+from flsel.files.escaping import chart_text
 from flsel.report.style import looks
 from flsel.selectors import AFL, Uniform
 
@@ -34,20 +37,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def svgs(drawings: Sequence[Drawing]) -> list[str]:
+    """Render figures as ``render("svg")`` does, in one process for all."""
+    return [svg.decode() for (svg,) in drawn([chart_text(drawing.spec) for drawing in drawings], ["svg"])]
+
+
 def test_every_figure_has_units_and_every_variant(folder):
     found = flsel.compare([folder / "*"], target=0.45)
-    drawn = {
+    figures = {
         "communication rounds": found.plot_curves(),
         "test loss (nats)": found.plot_curves(cost="bytes", measure="loss"),
         "bytes sent": found.plot_cost(), "share of runs": found.plot_target(),
         "test accuracy at the end": found.plot_profile(), "mean rank (1 is best)": found.plot_ranks(),
     }  # fmt: skip
-    for title, drawing in drawn.items():
-        texts = re.findall(r">([^<>]+)</text>", drawing.render("svg").decode())
+    *shown, pairs = svgs([*figures.values(), found.plot_pairs()])
+    for title, svg in zip(figures, shown, strict=True):
+        texts = re.findall(r">([^<>]+)</text>", svg)
         assert title in texts
         assert {"Uniform", "PowD", "HiCS"} <= set(texts)
         assert not [text for text in texts if "$" in text], "a placeholder that was not filled"
-    pairs = found.plot_pairs().render("svg").decode()
     assert {"partition.alpha=0.1", "partition.alpha=1.0"} <= set(re.findall(r">([^<>]+)</text>", pairs))
 
 
@@ -58,8 +66,8 @@ def test_lines_have_round_corners_and_a_caption_that_says_what_they_leave_out(tm
         made.run(tmp_path / f"u{seed}", spike, seed=seed)
         made.run(tmp_path / f"p{seed}", spike, selector="PowD", seed=seed)
     found = flsel.compare([tmp_path / "*"], last=1)
-    drawn = found.plot_curves().render("svg").decode()
-    assert drawn.count('stroke-linejoin="round"') >= 2
+    curves = found.plot_curves().render("svg").decode()
+    assert curves.count('stroke-linejoin="round"') >= 2
     assert "Lines show" not in found.to_html()
     made.run(tmp_path / "long" / "u", [0.5] * 300, seed=1)
     made.run(tmp_path / "long" / "p", [0.6] * 300, selector="PowD", seed=1)
@@ -78,13 +86,16 @@ def test_figures_are_the_charts_of_the_page(folder):
 
 def test_a_figure_fits_a_column_and_looks_the_same_in_all(folder):
     found = flsel.compare([folder / "*0*"], target=0.45)
-    for drawing in (found.plot_curves(), found.plot_cost(), found.plot_pairs(), found.plot_target()):
-        width = re.search(r'width="([0-9.]+)"', drawing.render("svg").decode())
+    *of_variants, pairs = svgs(
+        [found.plot_curves(), found.plot_cost(), found.plot_target(), found.plot_pairs()]
+    )
+    for svg in (*of_variants, pairs):
+        width = re.search(r'width="([0-9.]+)"', svg)
         assert width is not None
         assert float(width[1]) <= 260
     colours = looks(found.analysis.variants)
-    for drawing in (found.plot_curves(), found.plot_cost(), found.plot_target()):
-        assert all(look.colour in drawing.render("svg").decode() for look in colours.values())
+    for svg in of_variants:
+        assert all(look.colour in svg for look in colours.values())
 
 
 def test_more_variants_than_a_panel_shows_are_drawn_in_several(tmp_path):
