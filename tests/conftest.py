@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forks import Forks
 from hypothesis import settings
 
 from flsel.errors import say_once
@@ -59,6 +60,13 @@ def plugins_of_lightning_are_searched_once() -> None:
     registry = sys.modules.get("lightning.fabric.utilities.registry")
     if registry is not None:
         vars(registry)["entry_points"] = functools.cache(vars(registry)["entry_points"])
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Interpreters that have imported torch only."""
+    with Forks() as made:
+        yield made
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forks import Forks
 
 import flsel
 import flsel.selectors
@@ -43,16 +44,12 @@ sys.meta_path.insert(0, Blocked())
 """
 
 
-def fresh(code: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def fresh(code: str) -> subprocess.CompletedProcess[str]:
     """Run code in an interpreter that has imported nothing yet."""
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=500
-    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
 
 
-def loaded_by(*modules: str) -> list[set[str]]:
-    """Import modules one after another in one fresh interpreter; what is loaded after each."""
-    code = f"""
+LOADED = """
 import importlib, json, sys
 loaded = []
 for name in {modules!r}:
@@ -60,20 +57,28 @@ for name in {modules!r}:
     loaded.append(sorted(sys.modules))
 print(json.dumps(loaded))
 """
-    done = fresh(code)
+
+
+def loaded(done: subprocess.CompletedProcess[str]) -> list[set[str]]:
+    """What ``LOADED`` found after each import."""
     assert done.returncode == 0, done.stderr
     return [set(names) for names in json.loads(done.stdout)]
 
 
-def test_package_and_command_line_are_light():
-    package, command_line = loaded_by("flsel", "flsel.commands.cli")
-    for loaded in (package, command_line):
+def test_commands_are_listed_without_torch_and_ready_without_what_a_run_may_never_need():
+    package, command_line, command = loaded(
+        fresh(LOADED.format(modules=("flsel", "flsel.commands.cli", "flsel.commands.train")))
+    )
+    for light in (package, command_line):
         heavy = {"torch", "numpy", "lightning", "jsonargparse", "rich", "matplotlib", "wandb", "ray"}
-        assert not heavy & loaded
+        assert not heavy & light
+    assert "torch" in command
+    heavy = {"lightning", "torchmetrics", "torchvision", "scipy", "matplotlib", "torch._dynamo"}
+    assert not heavy & command
 
 
 @pytest.mark.parametrize("before", ["", "import flsel.execution.run, flsel.selectors.powd"])
-def test_names_of_the_package_stay_what_they_are(before):
+def test_names_of_the_package_stay_what_they_are(before, forks: Forks, tmp_path):
     """A submodule that was imported before takes nobody's name."""
     names = sorted(set(flsel.__all__) - {"__version__"})
     code = f"""
@@ -88,7 +93,7 @@ assert flsel.RunConfig(selector=PowD(d=3)).selector.d == 3
 assert flsel.__version__
 assert dir(flsel) == flsel.__all__ and "PowD" in dir(flsel.selectors)
 """
-    done = fresh(code)
+    done = forks.run(code, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -105,15 +110,15 @@ def test_every_selector_is_offered_by_the_package():
     assert homes == {name: f"flsel.selectors.{module}" for name, module in written.items()}
 
 
-def test_selectors_know_the_contract_only():
-    loaded = loaded_by(*(f"flsel.selectors.{name}" for name in SELECTORS))[-1]
+def test_selectors_know_the_contract_only(forks: Forks, tmp_path):
+    modules = [f"flsel.selectors.{name}" for name in SELECTORS]
+    known = loaded(forks.run(LOADED.format(modules=modules), tmp_path))[-1]
     heavy = {"lightning", "pytorch_lightning", "wandb", "ray", "optuna", "matplotlib", "torchvision"}
-    assert not heavy & loaded
+    assert not heavy & known
     allowed = {"flsel.selectors", "flsel._lazy"} | {
         f"flsel.{name}" for name in ("selector", "arguments", "errors", "files", "metrics", "params")
     }
-    known = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("flsel.")}
-    assert known <= allowed
+    assert {".".join(name.split(".")[:2]) for name in known if name.startswith("flsel.")} <= allowed
 
 
 # From the ground up: a package imports from those in lines above its own, and from nothing beside it.
@@ -211,13 +216,6 @@ def test_the_top_is_a_table_of_contents():
     assert len(entries) <= 27, sorted(p.name for p in entries)
 
 
-def test_a_command_is_ready_without_what_a_run_may_never_need():
-    (loaded,) = loaded_by("flsel.commands.train")
-    assert "torch" in loaded
-    heavy = {"lightning", "torchmetrics", "torchvision", "scipy", "matplotlib", "torch._dynamo"}
-    assert not heavy & loaded
-
-
 @pytest.mark.parametrize("command", ["train", "data"])
 def test_help_is_printed_without_torch(command):
     done = fresh(
@@ -229,27 +227,29 @@ def test_help_is_printed_without_torch(command):
     assert last == "0 False"
 
 
-def test_a_run_loads_nothing_optional(tmp_path):
+def test_a_run_loads_nothing_optional(tmp_path, forks: Forks):
     code = f"""
 import gc, json, sys
 from flsel.commands.cli import main
 code = main(["train", *{RUN!r}, "--local.lr_schedule", "torch.optim.lr_scheduler.ConstantLR"])
 print(json.dumps([code, sorted(sys.modules), gc.isenabled(), gc.get_freeze_count()]))
 """
-    done = fresh(code, tmp_path)
-    code, loaded, collects, spared = json.loads(done.stdout.splitlines()[-1])
+    done = forks.run(code, tmp_path)
+    code, modules, collects, spared = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
     assert collects
     assert spared > 100_000  # what imports left is not searched for garbage
     optional = {"ray", "optuna", "wandb", "tensorboard", "flsel_tune"}
     slow = {"lightning", "torchmetrics", "torchvision", "scipy", "sympy", "torch._dynamo"}
     # torch 2.6 imports its compiler with vmap.
-    mapped = fresh("import sys, torch; torch.func.vmap(torch.neg)(torch.zeros(1)); print(*sys.modules)")
-    assert not (optional | slow - set(mapped.stdout.split())) & set(loaded)
+    vmap = "import sys, torch; torch.func.vmap(torch.neg)(torch.zeros(1)); print(*sys.modules)"
+    mapped = forks.run(vmap, tmp_path).stdout.split()
+    assert "torch" in mapped
+    assert not (optional | slow - set(mapped)) & set(modules)
 
 
 @pytest.mark.parametrize(("tracker", "expected"), [("none", 0), ("wandb", 2)])
-def test_a_run_works_without_optional_packages(tmp_path, tracker, expected):
+def test_a_run_works_without_optional_packages(tmp_path, tracker, expected, forks: Forks):
     blocked = ["wandb", "ray", "optuna", "tensorboard", "tensorboardX"]
     code = (
         BLOCK.format(blocked=blocked)
@@ -258,7 +258,7 @@ from flsel.commands.cli import main
 sys.exit(main(["train", *{RUN!r}, "--track.tracker", "{tracker}"]))
 """
     )
-    done = fresh(code, tmp_path)
+    done = forks.run(code, tmp_path)
     assert done.returncode == expected, done.stderr
     if expected == 0:
         assert (tmp_path / "runs/run/summary.json").is_file()

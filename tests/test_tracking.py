@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from forks import Forks
 from lightning.fabric import Fabric
 from lightning.fabric.loggers.csv_logs import CSVLogger
 from matplotlib.figure import Figure
@@ -370,7 +371,7 @@ def test_a_missing_package_is_one_sentence(run_dir, monkeypatch, tracker):
         loggers(TrackConfig(tracker=tracker), run_dir)
 
 
-def test_wandb_is_not_loaded_unless_asked_for(tmp_path):
+def test_wandb_is_not_loaded_unless_asked_for(tmp_path, forks: Forks):
     code = (
         "import sys; from pathlib import Path; from flsel.config.groups import TrackConfig\n"
         "from flsel.runner.trackers.loggers import make_loggers\n"
@@ -380,7 +381,7 @@ def test_wandb_is_not_loaded_unless_asked_for(tmp_path):
         "tracker = Tracker([]); tracker.log({'a': 1.0}, 0); tracker.close('success')\n"
         "assert not {'wandb', 'tensorboard', 'lightning.pytorch.loggers', 'matplotlib'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert forks.run(code, tmp_path).returncode == 0
 
 
 # --- secrets ---
