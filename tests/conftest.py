@@ -70,6 +70,17 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.fixture
+def figures_where_they_are_tested(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Draw no figures, which take longer than small runs, but in tests marked ``figures``."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("figures") is None:
+            patch.setattr("flsel.comparison.reporting.figures.write_charts", lambda analysis, folder: [])
+            for name in ("draw_curves", "draw_partition"):
+                patch.setattr(f"flsel.runner.session.{name}", lambda *given: None)
+        yield
+
+
+@pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand in a folder of the test's own."""
     monkeypatch.chdir(tmp_path)

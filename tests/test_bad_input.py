@@ -21,7 +21,7 @@ from flsel.runner.digest import digest
 
 ARRAYS = ["--data.name", "npz", "--data.path", "data.npz", "--partition", "IID"]
 
-pytestmark = pytest.mark.usefixtures("here")
+pytestmark = pytest.mark.usefixtures("here", "figures_where_they_are_tested")
 
 
 def fails(capfd: Any, *arguments: str) -> str:
@@ -213,6 +213,7 @@ def small_disk(tmp_path: Path) -> Iterator[Any]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.figures
 def test_a_full_disk_loses_nothing(small_disk: Any, capfd: Any) -> None:
     tiny = [*TINY, "--rounds", "30", "--quiet", "--output.dir", "disk"]
     small_disk(4)

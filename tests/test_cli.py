@@ -26,7 +26,7 @@ TINY = [
     "--output.name", "run", "--output.checkpoint_every", "1",
 ]  # fmt: skip
 
-pytestmark = pytest.mark.usefixtures("here")
+pytestmark = pytest.mark.usefixtures("here", "figures_where_they_are_tested")
 
 
 def call(*arguments: str) -> int:
@@ -185,8 +185,10 @@ def test_models_of_all_kinds_train_and_come_back(model: str, tmp_path: Path) -> 
 # --- resume -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.figures
 def test_a_finished_run_is_shown_again_and_left_alone(tmp_path: Path, capsys: Any) -> None:
     assert call("train", *TINY) == 0
+    assert {path.name for path in (tmp_path / "runs/run").glob("*.png")} == {"curves.png", "partition.png"}
     table = capsys.readouterr().out.partition("metric")[2]
     before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
     for words in (["--resume", "runs/run"], ["--resume", "runs/run/"], ["--resume=runs/run"]):

@@ -16,7 +16,7 @@ from test_cli import TINY, call
 
 from flsel.selectors import Uniform
 
-pytestmark = pytest.mark.usefixtures("here")
+pytestmark = pytest.mark.usefixtures("here", "figures_where_they_are_tested")
 
 
 def at(sentence: str) -> str:
