@@ -36,6 +36,7 @@ from flsel.data.read_later import Collated, read_later
 from flsel.data.trees import Tree
 from flsel.data.unused import Unused, part_of
 from flsel.errors import UserError, short, users_code
+from flsel.files.name_order import name_order
 from flsel.rng import repeatable, torch_seed
 
 _LOG = logging.getLogger("flsel")
@@ -341,8 +342,11 @@ def _owners(train_set: Any, test_set: Any, name: str) -> tuple[np.ndarray | None
     clients = np.unique(owner[owner != _NOBODY[owner.dtype.kind]])
     if len(clients) == 0:
         raise UserError(f"owner of {name}: the training set must name a client, got nobody for each example.")
+    if clients.dtype.kind == "U":
+        clients = np.array(sorted(clients.tolist(), key=name_order))
     if not np.array_equal(clients, np.arange(len(clients))):
-        listed = short(", ".join(map(str, clients.tolist())), 80)
+        names = [str(client) for client in clients]
+        listed = short(", ".join(names if len(names) < 5 else [*names[:3], "...", names[-1]]), 80)
         _LOG.info("owner of %s: %d clients, numbered from 0 in the order %s", name, len(clients), listed)
     return _numbered(owner, clients), None if test_owner is None else _numbered(test_owner, clients)
 
@@ -366,6 +370,7 @@ def _owner(dataset: Any, where: str) -> np.ndarray | None:
 
 
 def _numbered(owner: np.ndarray, clients: np.ndarray) -> np.ndarray:
-    """Return the place of each owner among sorted clients, int64; -1 for those who are not among them."""
-    places = np.searchsorted(clients, owner).clip(max=len(clients) - 1)
+    """Return the place of each owner among the clients, int64; -1 for those who are not among them."""
+    order = np.argsort(clients)
+    places = order[np.searchsorted(clients, owner, sorter=order).clip(max=len(clients) - 1)]
     return np.where(clients[places] == owner, places, -1)

@@ -14,6 +14,7 @@ from flsel.arguments import UserPath, shown
 from flsel.errors import UserError, short, users_code
 from flsel.files import check_regular, home
 from flsel.files.csv_table import csv_number, csv_rows
+from flsel.files.name_order import name_order
 from flsel.files.read_user_files import parse_json
 from flsel.partition.base import Partition
 
@@ -57,7 +58,7 @@ class FromFile(Partition):
         elif content and _are_numbers(content.values()):
             content = _by_client(content, f"partition.path {self.path}")
         owner = np.full(len(labels), -1, dtype=np.int64)
-        for client, name in enumerate(sorted(content, key=_in_order)):
+        for client, name in enumerate(sorted(content, key=name_order)):
             listed, where = content[name], f"partition.path {self.path}, client {short(name, 60)}"
             indices = _whole(listed, where)
             if len(indices) == 0:
@@ -128,15 +129,6 @@ def _by_client(clients: Mapping[str, Any], where: str) -> dict[str, list[int]]:
         if client >= 0:
             found.setdefault(str(client), []).append(int(index))
     return found
-
-
-def _in_order(name: str) -> list[tuple[bool, int, str]]:
-    """Sort names as people count: runs of digits in them by their numbers, before other characters."""
-    return [
-        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part)
-        for part in re.split(r"(\d+)", name)
-        if part
-    ]
 
 
 def _whole(values: Any, where: str) -> np.ndarray:

@@ -369,6 +369,15 @@ def test_owners_may_be_names_or_any_numbers(owner, held, clients, caplog):
     assert f"owner of mine: 3 clients, numbered from 0 in the order {clients}" in caplog.text
 
 
+def test_names_of_owners_are_sorted_as_people_count(caplog):
+    sets = natural(["s10", "s9", "s2", "s2", "s1"]), natural(["s10", "s1"])
+    with caplog.at_level("INFO", "flsel"):
+        source = load_object(sets, "mine", download=False)
+    assert source.owner.tolist() == [3, 2, 1, 1, 0]
+    assert source.test_owner.tolist() == [3, 0]
+    assert "in the order s1, s2, s9, s10" in caplog.text
+
+
 @pytest.mark.parametrize("classes", [np.int64(4), torch.tensor(4)])
 def test_classes_may_be_counted_by_a_library(classes):
     assert load("counted", init_args={"classes": classes}).num_classes == 4
