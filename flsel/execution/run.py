@@ -177,6 +177,8 @@ def _say(result: Result) -> None:
     if "train" in result.self_check:
         rows.append(("trained by", sequential_since(result.self_check["train"])))
     rows += [("privacy", line) for line in privacy_lines(summary["privacy"])]
+    if "clock/seconds" in result.final:
+        rows.append(("simulated time", f"{result.final['clock/seconds']:,.1f} s"))
     rows.append(("wall time", f"{summary['wall_seconds']:.1f} s on {summary['device']}"))
     paths = [result.folder / name for name in (*_FILES, "checkpoints/last.ckpt")]
     final_table(rows, [path for path in paths if path.exists()])
