@@ -12,6 +12,7 @@ COPY pyproject.toml setup.py README.md LICENSE /tmp/flsel/
 COPY flsel /tmp/flsel/flsel
 COPY tune /tmp/flsel/tune
 COPY configs /tmp/flsel/configs
+COPY atlas /tmp/flsel/atlas
 RUN pip install --no-cache-dir -c /tmp/constraints.txt /tmp/flsel
 
 # Whoever the container runs as may write: --user gives reports the owner of the folder that they are written to.
