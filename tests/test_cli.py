@@ -96,7 +96,7 @@ def test_a_class_is_explained(capsys: Any) -> None:
     assert call("train", "--model.help", "mymodels.Net") == 0
     text = capsys.readouterr().out
     assert "--model.width WIDTH" in text
-    assert "(a whole number; required)" in text
+    assert text.count("(a whole number; required)") == 1
     assert call("train", "--selector.help", "Powd") == 2
     assert "did you mean PowD?" in capsys.readouterr().err
 

@@ -101,7 +101,10 @@ def help_formatter(known: Mapping[str, Argument], prefix: str = "") -> type[Defa
             if argument is None or action.default == SUPPRESS:
                 return text
             needed = "required" if action.required else f"default: {_shown(action.default)}"
-            return textwrap.fill(f"{text} ({rule(argument)}; {needed})".strip(), _WIDTH)
+            told = f"({rule(argument)}; {needed})"
+            if told in " ".join(text.split()):  # jsonargparse asks twice for what has no text of its own
+                return text
+            return textwrap.fill(f"{text} {told}".strip(), _WIDTH)
 
         def _format_action(self, action: Action) -> str:
             # Whole groups as one value, and one line of help on help per class, would bury the settings.
