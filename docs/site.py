@@ -34,6 +34,8 @@ NOTEBOOKS = {
 }
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 PICTURE = re.compile(r'(?<=<img src=")[^"]+')
+CODE = re.compile(r"<code[ >].*?</code>", re.DOTALL)
+OPTION = re.compile(r"(?<![\w-])--[\w.-]+")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -63,6 +65,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     source = next((known for known, shown in ELSEWHERE.items() if shown == uri), f"docs/{uri}")
     markdown = LINK.sub(lambda link: _followed(link, source, uri), markdown)
     return PICTURE.sub(lambda found: found.group().removeprefix("docs/"), markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Keep the dashes of an option in one line: browsers break lines after a dash."""
+    return CODE.sub(
+        lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code.group(0)),
+        html,
+    )
 
 
 def _followed(link: re.Match[str], source: str, uri: str) -> str:
