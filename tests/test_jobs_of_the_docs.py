@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import re
+import runpy
 import shlex
 import sys
 import tempfile
@@ -27,10 +28,14 @@ MOST_LINES = 12
 
 
 def run(command: str) -> str:
-    """Run a command of flsel in the current folder and return what it prints."""
-    printed = io.StringIO()
+    """Run a command of flsel, or a script, in the current folder and return what it prints."""
+    printed, code = io.StringIO(), 0
+    name, *arguments = shlex.split(command)
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        code = main(shlex.split(command)[1:])
+        if name == "python":
+            runpy.run_path(*arguments)
+        else:
+            code = main(arguments)
     assert code == 0, f"{command}\n{printed.getvalue()}"
     return printed.getvalue()
 

@@ -40,7 +40,7 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 _MOST_HEADER = 1 << 16  # bytes of a member that may be its header
 _RULE = (
     "leaf reads numbers, or texts of one length with the character that follows (Shakespeare). "
-    "docs/jobs/own-data.md turns the words of Sent140 and the pictures of CelebA into numbers."
+    "docs/models-and-data.md turns the words of Sent140 and the pictures of CelebA into numbers."
 )
 
 

@@ -424,11 +424,11 @@ def test_words_and_names_of_files_are_no_characters(x, y, said, tmp_path):
     with pytest.raises(UserError) as error:
         leaf(tmp_path, [leaf_file({"ann": (x, y)})])
     assert said in str(error.value)
-    assert "docs/jobs/own-data.md turns the words of Sent140" in str(error.value)
+    assert "docs/models-and-data.md turns the words of Sent140" in str(error.value)
 
 
 def test_the_page_turns_words_and_names_of_pictures_into_numbers(tmp_path):
-    page = (Path(__file__).parents[2] / "docs/jobs/own-data.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/models-and-data.md").read_text()
     made: dict[str, object] = {}
     exec(page[page.index("# my_leaf.py") :].partition("```")[0], made)
     row = ["12", "Mon", "no", "ann", "A day out", "training"]
