@@ -25,6 +25,8 @@ ROUND = 3
 LEARNS = dict.fromkeys(("GradientNorm", "HiCSOracle", "KVib", "OptimalSampling", "OSMD", "Oort", "Pisces"), 1)
 # Norms and products; layer and signal; the updates' two tensors; the norms, and losses of subsets.
 LEARNS |= {"FedPNS": 2, "HiCS": 2, "ClusteredSampling": 2, "DivFL": 2, "GreedyFed": 4}
+# What a selector gets from the trainer is the same for the same needs: one of them stands for all.
+FIRST = {getattr(selectors, name)().needs: name for name in reversed(selectors.__all__)}
 # Clients that tell a loss: sequential asks them one by one, the compiled trainer all at once.
 TELL = {"AFL": 3, "FedCor": 8, "HACCS": 3, "PowD": 6, "UCBCS": 3}
 
@@ -58,16 +60,20 @@ def ended(folder: Path, name: str, backend: Any, accelerator: str = "sim") -> tu
 def test_every_selector_chooses_and_learns_there_as_on_the_cpu(tmp_path: Path, name: str) -> None:
     here, _ = ended(tmp_path, name, "sequential", "cpu")
     plain, plain_reads = ended(tmp_path, name, "sequential")
-    fast, fast_reads = ended(tmp_path, name, "compiled")
     for key, value in here.params.items():
-        assert plain.params[key].device == fast.params[key].device == SIM
+        assert plain.params[key].device == SIM
         assert torch.equal(plain.params[key].cpu(), value)
-        torch.testing.assert_close(fast.params[key].cpu(), value.data, rtol=1e-9, atol=1e-9)
     assert torch.equal(plain.counts, here.counts)
-    assert torch.equal(fast.counts, here.counts)
     assert plain.ledger == here.ledger
-    assert fast.ledger["trainings"] == here.ledger["trainings"]
     needed = ROUND + LEARNS.get(name, 0)
     assert [read.total() for read in plain_reads[1:]] == [needed + TELL.get(name, 0)] * (len(plain_reads) - 1)
+    if name not in FIRST.values():
+        return
+    fast, fast_reads = ended(tmp_path, name, "compiled")
+    for key, value in here.params.items():
+        assert fast.params[key].device == SIM
+        torch.testing.assert_close(fast.params[key].cpu(), value.data, rtol=1e-9, atol=1e-9)
+    assert torch.equal(fast.counts, here.counts)
+    assert fast.ledger["trainings"] == here.ledger["trainings"]
     # The self-check, and a step of a new shape, take some in other rounds.
     assert min(read.total() for read in fast_reads[1:]) == needed + (name in TELL)
