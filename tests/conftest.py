@@ -75,8 +75,8 @@ def figures_where_they_are_tested(request: pytest.FixtureRequest) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("figures") is None:
             patch.setattr("flsel.comparison.reporting.figures.write_charts", lambda analysis, folder: [])
-            for name in ("draw_curves", "draw_partition"):
-                patch.setattr(f"flsel.runner.session.{name}", lambda *given: None)
+            never = property(lambda session: False, lambda session, pictured: None)
+            patch.setattr("flsel.runner.session.Session._pictured", never, raising=False)
         yield
 
 
