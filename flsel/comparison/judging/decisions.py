@@ -6,13 +6,14 @@ the ordered differences alone, so a comparison that is judged again decides the 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from flsel.comparison.judging.designs import GIVE_UP_FROM, Design
 from flsel.comparison.judging.estimates import even, interval, moments
@@ -139,8 +140,10 @@ def judge_looks(
     """
     looks = tuple(look for look in design.looks if look <= differences.shape[1])
     withheld = withheld or Withheld()
-    upper = differences if upper is None else upper
-    found = [_look((differences[:, :n], upper[:, :n]), design, n, resolution, withheld) for n in looks]
+    found = [
+        _look(differences[:, :n], None if upper is None else upper[:, :n], design, resolution, withheld)
+        for n in looks
+    ]
     if not found:
         return Judged((), {}, np.zeros((len(differences), 0)))
     *numbers, claim = (np.stack(columns, axis=1) for columns in zip(*found, strict=True))
@@ -183,23 +186,22 @@ def decide(
 
 
 def _look(
-    ends: tuple[np.ndarray, np.ndarray], design: Design, n: int, resolution: float, withheld: Withheld
+    below: np.ndarray, above: np.ndarray | None, design: Design, resolution: float, withheld: Withheld
 ) -> tuple[np.ndarray, ...]:
-    lower, upper = (moments(side, resolution) for side in ends)
+    n, lower = below.shape[1], moments(below, resolution)
+    above, upper = (below, lower) if above is None else (above, moments(above, resolution))
     low, high = interval(*lower, n, design.outer[n])[0], interval(*upper, n, design.outer[n])[1]
     inner_low = interval(*lower, n, design.inner[n])[0]
     inner_high = interval(*upper, n, design.inner[n])[1]
-    unequal = (
-        ~np.isfinite(ends[0]).all(axis=1) | ~np.isfinite(ends[1]).all(axis=1) | bool(withheld.equivalent)
-    )
-    mean, sd = _described(*ends)
+    unequal = ~(np.isfinite(below) & np.isfinite(above)).all(axis=1) | bool(withheld.equivalent)
+    mean, sd = _described(below, above)
     hope = _hope(mean, sd, n, design, unequal)
     margin = design.margin_at(n) or 0.0
     # Differences that are all one number have no spread: they decide where the exact sign test does.
-    sure, many = 2.0 ** (1 - n) <= 2 * stats.t.sf(design.outer[n], n - 1), n >= design.fewest
+    sure, many = 2.0 ** (1 - n) <= 2 * special.stdtr(n - 1, -design.outer[n]), n >= design.fewest
     decided = [
-        (~even(ends[0]) | sure) & (low > 0) & (many and not withheld.better),
-        (~even(ends[1]) | sure) & (high < 0) & (many and not withheld.worse),
+        (~even(below) | sure) & (low > 0) & (many and not withheld.better),
+        (~even(above) | sure) & (high < 0) & (many and not withheld.worse),
         (-margin < inner_low) & (inner_high < margin) & ~unequal & (many and margin > 0),
         np.full(len(mean), n == design.maximum)
         | ((n >= GIVE_UP_FROM) & (n < design.maximum) & (hope < design.give_up)),
@@ -232,10 +234,11 @@ def _hope(mean: np.ndarray, sd: np.ndarray, n: int, design: Design, unequal: np.
     if design.margin is not None:
         inner = np.where(unequal, -1.0, design.margin - design.inner[last] * sd / math.sqrt(last))
     spread = sd * math.sqrt(max(0.0, 1 / n - 1 / last))
-    certain = (spread == 0) | (inner >= direction)
-    scale = np.where(certain, 1.0, spread)
-    law = stats.t(n - 1)
-    chance = law.cdf(-(direction - mean) / scale) + law.cdf(-(direction + mean) / scale)
-    chance += np.where(inner > 0, law.cdf((inner - mean) / scale) - law.cdf((-inner - mean) / scale), 0.0)
+    # What is certain, such as all at the last look, is decided without the law.
+    rows, chance = (spread > 0) & (inner < direction) & ~np.isnan(mean), np.ones_like(sd)
+    at, outer, within, scale = (values[rows] for values in (mean, direction, inner, spread))
+    cdf = functools.partial(special.stdtr, n - 1)
+    equivalent = np.where(within > 0, cdf((within - at) / scale) - cdf((-within - at) / scale), 0.0)
+    chance[rows] = cdf(-(outer - at) / scale) + cdf(-(outer + at) / scale) + equivalent
     hopeless = (unequal | (design.margin is None)) & (sd == 0) & (mean == 0)
-    return np.where(hopeless, 0.0, np.where(certain | np.isnan(mean), 1.0, chance))
+    return np.where(hopeless, 0.0, chance)

@@ -86,7 +86,8 @@ def moments(x: np.ndarray, resolution: float = 0.0) -> tuple[np.ndarray, np.ndar
         sd, skewed = np.where(varied, known.std(axis=1, ddof=1), 0.0), np.zeros(len(known))
         if n > 2:
             away = known[varied] - known[varied].mean(axis=1, keepdims=True)
-            biased = (away**3).mean(axis=1) / (away**2).mean(axis=1) ** 1.5
+            squares = away**2
+            biased = (squares * away).mean(axis=1) / squares.mean(axis=1) ** 1.5
             skewed[varied] = biased * math.sqrt(n * (n - 1)) / (n - 2)
         error[finite] = np.maximum(sd, resolution / math.sqrt(6)) / math.sqrt(n)
         skew[finite] = skewed
@@ -247,6 +248,7 @@ def flat(values: np.ndarray) -> bool:
 
 def even(x: np.ndarray) -> np.ndarray:
     """Tell of the rows ``[R, n]`` whether their values differ by no more than rounding; no infinite ones."""
-    size = np.abs(x).max(axis=1)
-    known = np.where(np.isfinite(size)[:, None], x, np.arange(x.shape[1]))
-    return np.asarray(np.ptp(known, axis=1) <= 1e-12 * np.abs(known).max(axis=1))
+    low, high = x.min(axis=1), x.max(axis=1)
+    size = np.maximum(-low, high)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((high - low <= 1e-12 * size) & np.isfinite(size))

@@ -154,8 +154,13 @@ def seeds_needed(differences: np.ndarray, comparisons: int = 1, alpha: float = A
         needed = max(FEWEST_SEEDS, seeds_to_reject(comparisons, alpha)) if differences[0] else None
         return SeedsNeeded(needed, needed, needed)
     seen = abs(float(np.mean(differences))) / float(np.std(differences, ddof=1))
+    return _seeds_for(seen, n, alpha / comparisons)
+
+
+@functools.lru_cache(maxsize=1024)
+def _seeds_for(seen: float, n: int, level: float) -> SeedsNeeded:
+    """Return the seeds for an effect in standard deviations; every form of a report asks for it."""
     low, high = _effect_interval(seen, n)
-    level = alpha / comparisons
     found = (
         _fewest(lambda n, effect=effect: float(_power(effect * math.sqrt(n), n, level)))  # type: ignore[misc]
         for effect in (seen, high, low)
