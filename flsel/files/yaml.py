@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,6 +96,12 @@ def is_other_number(text: str) -> bool:
 
 
 def _read(text: str) -> Any:
+    return copy.deepcopy(_parsed(text))
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str) -> Any:
+    """Read YAML, whose files of runs are read again at every look of a comparison."""
     _check_depth(text)
     _check(yaml.compose(text, Loader=_LOADER), {})
     # The comment keeps jsonargparse from taking a file of one empty key for a plain text.

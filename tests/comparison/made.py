@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -36,7 +38,7 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
     round_seconds, own = changes.pop("round_seconds", None), changes.pop("own", {})
     score, labels = changes.pop("score", SCORE), changes.pop("labels", True)
     folder.mkdir(parents=True)
-    settings = RunConfig(rounds=len(curve) - 1, clients=CLIENTS, clients_per_round=2, seed=seed).to_dict()
+    settings = copy.deepcopy(_usual()) | {"rounds": len(curve) - 1, "seed": seed}
     settings["selector"] = {"class_path": f"flsel.selectors.{selector.lower()}.{selector}"}
     for key, value in changes.items():
         *above, last = key.split("__")
@@ -79,6 +81,11 @@ def run(folder: Path, curve: Any, *, selector: str = "Uniform", seed: int = 1, *
     }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
+
+
+@functools.cache
+def _usual() -> dict[str, Any]:
+    return RunConfig(clients=CLIENTS, clients_per_round=2).to_dict()
 
 
 def climb(end: float, rounds: int = 20) -> list[float]:

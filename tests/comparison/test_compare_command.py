@@ -27,6 +27,7 @@ from flsel.availability import IDL, LN
 from flsel.commands.cli import main
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.grid import Cell
+from flsel.config.groups import LocalConfig
 from flsel.errors import UserError
 from flsel.local.completeness import PDU
 from flsel.objectives import FedProx
@@ -196,7 +197,8 @@ def test_compare_misused_from_python(what, sentence):
 
 def test_objects_are_compared(tmp_path):
     torch.manual_seed(0)
-    config = settings(tmp_path, rounds=2, model=nn.Linear(8, 4))
+    local = LocalConfig(batch_size=5, steps=3, backend="sequential")
+    config = settings(tmp_path, rounds=2, model=nn.Linear(8, 4), local=local)
     variants = {
         "plain": Uniform, "steps": {"local.steps": 5}, "prox": {"objective": FedProx(mu=0.1)},
         "wide": {"model": nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))},
