@@ -7,6 +7,7 @@ training moves a model a fifth of the way, and the loss is the mean squared dist
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -17,12 +18,15 @@ import torch
 from torch import Tensor
 
 from flsel.engine.closing import Closing
-from flsel.params import Params, weighted_sum
+from flsel.params import Params, flatten, weighted_sum
 from flsel.rng import generator
 from flsel.selector import IDLE, Late, Need, Plan, Updates, View
 from flsel.testing.formula import FormulaFederation
 
 _SHAPES = {"body.weight": (5, 3), "head.weight": (4, 5), "head.bias": (4,)}
+_LENGTHS = [math.prod(shape) for shape in _SHAPES.values()]
+# Of a flat model's squared distances: the mean over the tensors of each one's mean.
+_MEANS = torch.cat([torch.full((n,), 1 / (n * len(_LENGTHS)), dtype=torch.float64) for n in _LENGTHS])
 CLASSES = 4
 
 
@@ -90,9 +94,9 @@ class FakeFederation(FormulaFederation):
 
     def available(self, round: int) -> Tensor:
         """Tell which clients are available in a round, bool ``[N]``."""
-        available = torch.from_numpy(_chances(len(self.sizes), round) < self.world.presence)
+        available = _chances(len(self.sizes), round) < self.world.presence
         available[round % len(available)] = True
-        return available & torch.tensor(round not in self.world.empty)
+        return torch.from_numpy(available & (round not in self.world.empty))
 
     def updates(self, plan: Plan, needs: Need) -> Updates:
         """Return what the paths of a plan bring back, declared or not; what is read is noted."""
@@ -113,40 +117,32 @@ class FakeFederation(FormulaFederation):
 
     def moved(self, paths: Sequence[Sequence[int]], names: Iterable[str]) -> Params:
         """Visit clients in order; one without examples returns the model as it came."""
-        last = torch.tensor([path[-1] for path in paths], dtype=torch.int64)
-        hops = torch.tensor(list(zip_longest(*paths, fillvalue=IDLE)), dtype=torch.int64)
+        start = _flat(self.params)
+        ends = start.expand(len(paths), -1)
+        hops = torch.from_numpy(np.array(list(zip_longest(*paths, fillvalue=IDLE)), dtype=np.int64))
         paces = torch.where((self.sizes[hops] > 0) & (hops != IDLE), 0.2, 0.0)
-        moved = {}
-        for name in names:
-            ends = self.params[name].expand(len(paths), *self.params[name].shape)
-            for clients, pace in zip(hops, paces, strict=True):
-                step = self.targets[name][clients] - ends
-                ends = ends + pace.view(-1, *[1] * (step.ndim - 1)) * step
-            moved[name] = self._spoil(ends - self.params[name], last)
-        return moved
+        for clients, pace in zip(hops, paces, strict=True):
+            ends = ends + pace[:, None] * (self.targets[clients] - ends)
+        parts = self._spoil(ends - start, [path[-1] for path in paths]).split(_LENGTHS, dim=1)
+        moved = dict(zip(_SHAPES, parts, strict=True))
+        return {name: moved[name].reshape(-1, *_SHAPES[name]) for name in names}
 
     def loss(self, clients: Sequence[int], at: Params) -> Tensor:
         """Return the mean squared distances to the clients' targets."""
         rows = list(clients)
-        distances = [
-            (self.targets[name][rows] - value).square().flatten(1).mean(1).double()
-            for name, value in at.items()
-        ]
-        return self._spoil(torch.stack(distances).mean(0), torch.tensor(rows, dtype=torch.int64))
+        return self._spoil((self.targets[rows] - _flat(at)).square().double() @ _MEANS, rows)
 
     def server_loss(self, at: Params) -> float:
         """Return the mean of all clients' losses, as a holdout would estimate it."""
-        distances = [(self.targets[name] - value).square().flatten(1).mean(1) for name, value in at.items()]
-        return float(torch.stack(distances).mean())
+        return float((self.targets - _flat(at)).square().mean(0).double() @ _MEANS)
 
     def _note(self, need: Need) -> None:
         self.reads |= need
 
-    def _spoil(self, values: Tensor, clients: Tensor) -> Tensor:
-        if self.world.poison is None:
-            return values
-        hit = self.poisoned[clients].view(-1, *[1] * (values.ndim - 1))
-        return values.masked_fill(hit, self.world.poison)
+    def _spoil(self, values: Tensor, clients: Sequence[int]) -> Tensor:
+        if self.world.poison is not None:
+            values[self.poisoned[clients]] = self.world.poison
+        return values
 
 
 class _NotedAnswers:
@@ -187,13 +183,16 @@ def _chances(clients: int, round: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     return generator(0, "fake-available", round).random(clients)
 
 
-def _targets(counts: Tensor, *, alike: bool) -> Params:
-    """Draw every client's target model, a stack ``[N, ...]``."""
+def _targets(counts: Tensor, *, alike: bool) -> Tensor:
+    """Draw every client's target model, flat ``[N, P]``."""
     rng = generator(0, "fake-targets")
-    targets = {
-        name: torch.from_numpy(rng.normal(size=(len(counts), *shape)).astype(np.float32))
-        for name, shape in _SHAPES.items()
-    }
+    targets = {name: rng.normal(size=(len(counts), *shape)) for name, shape in _SHAPES.items()}
     fractions = (counts + 0.1) / (counts + 0.1).sum(1, keepdim=True)
-    targets["head.bias"] = fractions.log().float()
-    return {name: value[:1].expand_as(value) if alike else value for name, value in targets.items()}
+    stack = {name: torch.from_numpy(value.astype(np.float32)) for name, value in targets.items()}
+    flat = flatten(stack | {"head.bias": fractions.log().float()})
+    return flat[:1].expand_as(flat) if alike else flat
+
+
+def _flat(model: Params) -> Tensor:
+    """Lay a model out as a row ``[P]``, with zeros for what a selector took out of it."""
+    return torch.cat([model.get(name, torch.zeros(shape)).reshape(-1) for name, shape in _SHAPES.items()])

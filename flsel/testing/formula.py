@@ -12,7 +12,7 @@ from torch import Tensor
 from flsel.engine.closing import Closing, Returned
 from flsel.engine.opening import Moment, make_view
 from flsel.engine.respondents import Respondents
-from flsel.params import Params
+from flsel.params import Params, whole
 from flsel.rng import generator
 from flsel.selector import Need, Plan, Updates, View
 
@@ -44,6 +44,7 @@ class FormulaFederation(Respondents):
         self.seed = seed
         self.round = 0
         self.closing = Closing(_HEAD)
+        self._seconds = (1 + torch.arange(len(self.sizes)) % 5) * (1.0 + self.sizes.double() / 50)
 
     @abstractmethod
     def moved(self, paths: Sequence[Sequence[int]], names: Iterable[str]) -> Params:
@@ -72,8 +73,9 @@ class FormulaFederation(Respondents):
         """Return what a plan's paths bring back, as far as it is declared."""
         first = [visits[0] for visits in plan.visits]
         own_loss = self.loss(first, self.params).masked_fill(self.sizes[first] == 0, math.nan)
-        durations = [float(self.seconds(list(visits)).sum()) for visits in plan.visits]
-        sizes = torch.stack([self.sizes[list(visits)].sum() for visits in plan.visits])
+        seconds, sizes = self._seconds.tolist(), self.sizes.tolist()
+        durations = [sum(seconds[client] for client in visits) for visits in plan.visits]
+        examples = whole([sum(sizes[client] for client in visits) for visits in plan.visits])
         reports = {
             Need.OWN_LOSS: own_loss,
             Need.SQUARED_LOSS: 1.1 * own_loss.square(),
@@ -81,7 +83,7 @@ class FormulaFederation(Respondents):
         }
         names = self.params if Need.DELTAS in needs else _HEAD if Need.HEAD in needs else ()
         deltas = self.moved(plan.visits, names)
-        returned = Returned(plan, {"sizes": sizes, "steps": 1 + sizes // 10}, reports)
+        returned = Returned(plan, {"sizes": examples, "steps": 1 + examples // 10}, reports)
         return self.closing.describe(deltas, returned, needs)
 
     def labels(self) -> Tensor:
@@ -102,8 +104,7 @@ class FormulaFederation(Respondents):
 
     def seconds(self, clients: Sequence[int]) -> Tensor:
         """Return what training takes the clients, float64 ``[n]``: some are slow, and examples take time."""
-        ids = torch.tensor(list(clients), dtype=torch.int64)
-        return (1 + ids % 5) * (1.0 + self.sizes[ids].double() / 50)
+        return self._seconds[list(clients)]
 
     def shadow(self, clients: list[int], params: Params, round: int) -> Params:
         """Return the end models of the clients' training."""
