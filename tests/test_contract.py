@@ -73,10 +73,15 @@ def test_every_check_runs():
     assert [check.__name__ for check in CHECKS] == [name for name in vars(contract) if name in defined]
 
 
+# FedCor fits by 100 steps that are alike; it takes all of them where numbers may go wrong.
+FEWER_STEPS = {FedCor: partial(FedCor, steps=5)}
+ALL_STEPS = (contract.check_constructor, contract.check_non_finite, contract.check_odd_data)
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("selector", SHIPPED, ids=lambda selector: selector.__name__)
 def test_contract(selector, check):
-    check(selector)
+    check(selector if check in ALL_STEPS else FEWER_STEPS.get(selector, selector))
 
 
 OTHER_ARGUMENTS = [
