@@ -123,7 +123,7 @@ class FakeFederation(FormulaFederation):
         paces = torch.where((self.sizes[hops] > 0) & (hops != IDLE), 0.2, 0.0)
         for clients, pace in zip(hops, paces, strict=True):
             ends = ends + pace[:, None] * (self.targets[clients] - ends)
-        parts = self._spoil(ends - start, [path[-1] for path in paths]).split(_LENGTHS, dim=1)
+        parts = torch.split(self._spoil(ends - start, [path[-1] for path in paths]), _LENGTHS, dim=1)
         moved = dict(zip(_SHAPES, parts, strict=True))
         return {name: moved[name].reshape(-1, *_SHAPES[name]) for name in names}
 
