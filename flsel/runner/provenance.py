@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import re
 import subprocess
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -13,12 +15,15 @@ _PACKAGES = ("flsel", "torch", "torchvision", "lightning", "torchmetrics", "nump
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages that a result depends on."""
+    return dict(_versions())
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
     numbers = {"python": platform.python_version()}
     for name in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             numbers[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return numbers
 
 
