@@ -351,7 +351,7 @@ def _models() -> dict[str, RunConfig]:
         if config.data.name not in SHAPES:
             continue  # generated data of another task: tests/test_configs.py trains them
         plain = config.to_dict()
-        kind = [plain[key] for key in ("model", "objective", "precision")] + [SHAPES[config.data.name][0]]
+        kind = [plain[key] for key in ("model", "objective", "precision")] + [SHAPES[config.data.name]]
         kind += [plain["local"][key] for key in ("last_batch", "backend")]
         kind.append(plain["local"]["optimizer"]["class_path"])
         found.setdefault(str(kind), (file.name, config))
