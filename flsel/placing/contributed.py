@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from flsel.comparison.judging.estimates import Estimate
 from flsel.errors import UserError, users_code
 from flsel.files.shipped import brought_along
-from flsel.placing.placement import SeedMean, distinct_scenarios, place_runs
+from flsel.placing.placement import distinct_scenarios, place_runs
 from flsel.placing.placement_report import FORMAT, all_table, cells, headings, key_of
 from flsel.placing.shipped_atlas import (
     ACCURACIES,
@@ -57,7 +58,7 @@ def _read(path: Path) -> dict[str, Any]:
     atlas = read_atlas(atlas_name)
     with users_code(f"{path} is no placement that flsel place wrote", reads=True):
         entries = {
-            name: {measure: _mean(entry, measure) for measure in ("accuracy", *atlas.shown)}
+            name: {measure: _mean(entry, measure, seeds) for measure in ("accuracy", *atlas.shown)}
             for name, entry in plain["entries"].items()
         }
     with users_code(f"{rows} has not the rows that flsel place wrote", reads=True):
@@ -103,9 +104,9 @@ def with_contributions(atlas: ShippedAtlas, seeds: int, folder: Path | None = No
     return replace(atlas, measured=Measurements(tuple(names), joined))
 
 
-def _mean(entry: dict[str, Any], measure: str) -> SeedMean:
+def _mean(entry: dict[str, Any], measure: str, seeds: int) -> Estimate:
     value, low, high = map(float, entry[key_of(measure)])
-    return SeedMean(value, low, high)
+    return Estimate(value, low, high, seeds)
 
 
 def atlas_table(atlas: ShippedAtlas, folder: Path | None = None) -> tuple[list[str], list[list[str]]]:
@@ -116,7 +117,7 @@ def atlas_table(atlas: ShippedAtlas, folder: Path | None = None) -> tuple[list[s
         if plain["atlas"] != atlas.name:
             continue
         for name, entry in plain["entries"].items():
-            means = {measure: _mean(entry, measure) for measure in atlas.shown}
+            means = {measure: _mean(entry, measure, plain["seeds"]) for measure in atlas.shown}
             decides = means[atlas.decides].value
             gain = decides if atlas.decides in ACCURACIES else -math.log(decides)
             told = f"{plain['file']}, {plain['seeds']} seeds"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
+from flsel.comparison.judging.estimates import Estimate, student_interval
 from flsel.comparison.run_table import Run
 from flsel.placing.shipped_atlas import ACCURACIES, BASE, REACHED, SKEWED, Measurements, ShippedAtlas
 
@@ -24,22 +24,6 @@ FAMILIES: Mapping[str, Callable[[str, str], bool]] = {
 BY_SIZE = ("LDF", "MDF")
 """Modes by client size. If all clients have the same size, all are available under these modes."""
 EVERYBODY, UNEQUAL = "IDL", ("HiCS mix", "natural", "log-normal")
-
-
-@dataclass(frozen=True)
-class SeedMean:
-    """A mean over scenarios, with Student's 95 % interval over seeds."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def over_seeds(cls, blocks: np.ndarray) -> SeedMean:
-        """Return the mean of values of seeds, ``[n]`` with n >= 2."""
-        half = float(stats.t.ppf(0.975, len(blocks) - 1)) * float(blocks.std(ddof=1)) / len(blocks) ** 0.5
-        mean = float(blocks.mean())
-        return cls(mean, mean - half, mean + half)
 
 
 @dataclass(frozen=True)
@@ -93,9 +77,9 @@ class Placement:
         """Return which scenarios are of a family, bool ``[scenarios]``."""
         return np.array([FAMILIES[name](*scenario[-2:]) for scenario in self.scenarios])
 
-    def mean_gain(self, selector: str, family: str = "all scenarios", measure: str | None = None) -> SeedMean:
+    def mean_gain(self, selector: str, family: str = "all scenarios", measure: str | None = None) -> Estimate:
         """Return the mean of :meth:`gains` in a family."""
-        return SeedMean.over_seeds(self.gains(selector, measure)[self.family(family)].mean(axis=0))
+        return student_interval(self.gains(selector, measure)[self.family(family)].mean(axis=0))
 
     def best(self, family: str) -> str:
         """Return the committed or contributed selector with the largest mean in a family.
@@ -106,16 +90,15 @@ class Placement:
         others = [name for name in others if not self.missed(name)]
         return max(others, key=lambda name: self.mean_gain(name, family).value)
 
-    def to_best(self, selector: str, family: str) -> SeedMean:
+    def to_best(self, selector: str, family: str) -> Estimate:
         """Return the mean difference to the best of a family (:meth:`best`)."""
         chosen = self.family(family)
         apart = self.gains(selector)[chosen] - self.gains(self.best(family))[chosen]
-        return SeedMean.over_seeds(apart.mean(axis=0))
+        return student_interval(apart.mean(axis=0))
 
-    def ratio(self, selector: str, cost: str) -> SeedMean:
+    def ratio(self, selector: str, cost: str) -> Estimate:
         """Return the geometric mean ratio of a cost to the baseline's; a bound where runs are late."""
-        found = SeedMean.over_seeds(self.measured.of(cost, selector).mean(axis=0))
-        return SeedMean(*(float(np.exp(end)) for end in (found.value, found.low, found.high)))
+        return student_interval(self.measured.of(cost, selector).mean(axis=0)).map(np.exp)
 
     def missed(self, selector: str) -> int:
         """Return how many runs miss the target that the baseline's reaches; 0 where no cost decides."""

@@ -13,25 +13,26 @@ from typing import Any
 
 import numpy as np
 
+from flsel.comparison.judging.estimates import Estimate
 from flsel.comparison.reporting.tables import to_csv, to_markdown
 from flsel.comparison.run_table import Run
 from flsel.config import RunConfig
 from flsel.files import write_atomic
 from flsel.files.escaping import markdown_code, markdown_text
-from flsel.placing.placement import FAMILIES, Placement, SeedMean
+from flsel.placing.placement import FAMILIES, Placement
 from flsel.placing.shipped_atlas import ACCURACIES, BASE, ShippedAtlas
 
 FORMAT = 1
 _MOST_NAMED = 3
 
 
-def points(mean: SeedMean) -> str:
+def points(mean: Estimate) -> str:
     """Write a difference in points with its interval."""
     value, low, high = (round(end, 1) + 0.0 for end in (mean.value, mean.low, mean.high))  # without -0.0
     return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
-def ratio(mean: SeedMean) -> str:
+def ratio(mean: Estimate) -> str:
     """Write a ratio of costs with its interval."""
     return f"{mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
 
@@ -44,24 +45,25 @@ def headings(atlas: ShippedAtlas) -> list[str]:
     return found if atlas.decides in ACCURACIES else [*found, "missed"]
 
 
-def cells(atlas: ShippedAtlas, means: Mapping[str, SeedMean], missed: int) -> list[str]:
+def cells(atlas: ShippedAtlas, means: Mapping[str, Estimate], missed: int) -> list[str]:
     """Write what :func:`mean_of` returned of all that is shown, and how often the target was missed."""
     found = [points(means[name]) if name in ACCURACIES else ratio(means[name]) for name in atlas.shown]
     return found if atlas.decides in ACCURACIES else [*found, str(missed)]
 
 
-def mean_of(placement: Placement, selector: str, measure: str) -> SeedMean:
+def mean_of(placement: Placement, selector: str, measure: str) -> Estimate:
     """Return a selector's points or ratio to the baseline over all scenarios."""
     if measure in ACCURACIES:
         return placement.mean_gain(selector, measure=measure)
     return placement.ratio(selector, measure)
 
 
-def difference(placement: Placement, gain: SeedMean) -> str:
+def difference(placement: Placement, gain: Estimate) -> str:
     """Write a difference in what decides: points, or a ratio of costs."""
     if placement.atlas.decides in ACCURACIES:
         return points(gain)
-    return ratio(SeedMean(*(math.exp(-end) for end in (gain.value, gain.high, gain.low))))
+    value, low, high = (math.exp(-end) for end in (gain.value, gain.high, gain.low))
+    return ratio(Estimate(value, low, high, gain.n))
 
 
 def sentence(placement: Placement, selector: str) -> str:
@@ -218,7 +220,7 @@ def key_of(measure: str) -> str:
     return "points" if measure == "accuracy" else measure
 
 
-def _ends(mean: SeedMean) -> list[float]:
+def _ends(mean: Estimate) -> list[float]:
     return [round(mean.value, 4), round(mean.low, 4), round(mean.high, 4)]
 
 

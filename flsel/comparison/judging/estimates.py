@@ -71,6 +71,15 @@ def mean_interval(
     return Estimate(float(found[0][0]), float(low[0]), float(high[0]), n)
 
 
+def student_interval(values: np.ndarray, level: float = LEVEL) -> Estimate:
+    """Estimate a mean by Student's t alone; one value has no interval."""
+    n, mean = len(values), float(values.mean())
+    if n < 2:
+        return Estimate(mean, math.nan, math.nan, n)
+    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * standard_error(values)
+    return Estimate(mean, mean - half, mean + half, n)
+
+
 def moments(x: np.ndarray, resolution: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return mean, standard error and skewness of the rows, each ``[R]``; an infinite mean has neither.
 

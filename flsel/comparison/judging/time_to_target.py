@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from flsel.comparison.judging.designs import LEVEL
-from flsel.comparison.judging.estimates import Estimate, standard_error
+from flsel.comparison.judging.estimates import Estimate, student_interval
 from flsel.metrics import Better, first_hit
 
 
@@ -143,9 +143,7 @@ def _half(at: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def _restricted_mean(arrivals: Sequence[TargetTime], horizon: float, level: float) -> Estimate:
-    n, cut = len(arrivals), np.array([min(a.at, horizon) if a.reached else horizon for a in arrivals])
-    mean = float(cut.mean())
-    if n < 2:
-        return Estimate(mean, math.nan, math.nan, n)
-    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * standard_error(cut)
-    return Estimate(mean, max(0.0, mean - half), min(horizon, mean + half), n)
+    found = student_interval(
+        np.array([min(a.at, horizon) if a.reached else horizon for a in arrivals]), level
+    )
+    return found.map(lambda end: np.clip(end, 0.0, horizon))
