@@ -22,7 +22,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MARKDOWN = re.compile(r"([\\`|]|<(?=[A-Za-z/!?])|(?<=\])[(\[:])")
 _LATEX = {
     "\\": r"\textbackslash{}", "%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "{": r"\{", "}": r"\}",
-    "$": r"\$", "^": r"\^{}", "~": r"\textasciitilde{}",
+    "$": r"\$", "^": r"\^{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': "''", "[": "{[}", "]": "{]}",  # a bracket behind a line break is its argument
 }  # fmt: skip
 # What every object of JavaScript has, which Vega takes for groups of rows that are there already.
 _OF_OBJECTS = {

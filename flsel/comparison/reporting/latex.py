@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.analysis import Analysis
-from flsel.comparison.judging.claim_words import outcome
+from flsel.comparison.judging.claim_words import family, outcome
 from flsel.comparison.judging.measures import Target
 from flsel.comparison.reporting import tables
 from flsel.errors import UserError
@@ -22,6 +22,7 @@ _NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(,\d{3})*(\.\d+)?(e[+-]?\d+)?")
 _SIGNS = {
     ">= ": r"$\ge$", "<= ": r"$\le$", "< ": "$<$", "> ": "$>$", "inf": r"$\infty$", "about": r"$\approx$",
 }  # fmt: skip
+_BARE = str.maketrans("", "", "()")
 
 
 def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transposed: bool = False) -> str:
@@ -49,8 +50,9 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
     names = [latex_text(variant) for variant in analysis.variants]
     width = 1 + len(names if transposed else heads)
     lines = [
-        "% needs \\usepackage{booktabs,siunitx}",
+        "% needs \\usepackage{booktabs,graphicx,siunitx}",
         r"\begingroup\footnotesize\setlength{\tabcolsep}{2pt}%",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",  # where names are long
         f"\\begin{{tabular}}{{@{{}}l{'r' * (width - 1)}@{{}}}}",
     ]
     lines += ["\\toprule", " & ".join(["", *names] if transposed else ["variant", *heads]) + r" \\"]
@@ -67,7 +69,7 @@ def to_latex(analysis: Analysis, columns: Sequence[str] | None = None, *, transp
         for head, row in zip(heads if transposed else names, rows, strict=True):
             lines += _stacked(head, row)
     note = rf"\multicolumn{{{width}}}{{@{{}}p{{\linewidth}}@{{}}}}{{{_note(analysis, columns)}}} \\"
-    return "\n".join([*lines, "\\bottomrule", note, "\\end{tabular}\\endgroup"]) + "\n"
+    return "\n".join([*lines, "\\bottomrule\\addlinespace[2pt]", note, "\\end{tabular}}\\endgroup"]) + "\n"
 
 
 def _stacked(head: str, row: Sequence[str]) -> list[str]:
@@ -85,18 +87,27 @@ def _note(analysis: Analysis, columns: Sequence[str]) -> str:
     last, target = analysis.options.last, analysis.target
     score = analysis.options.score
     what = "Accuracies" if score.is_share else latex_text(score.words[0].upper() + score.words[1:])
-    said = [] if last == 1 else [f"{what}: mean of the last {last} evaluations."]
+    scores = {"accuracy", "difference"} & set(columns)
+    said = [f"{what}: mean of the last {last} evaluations."] if scores and last > 1 else []
     said.append(rf"Intervals: {100 * analysis.options.level:g}\,\%.")
-    compared = [claim.design.comparisons for claim in analysis.claims]
-    if "difference" in columns and max(compared, default=1) > 1:
-        said.append(f"Those of differences are corrected for {max(compared)} comparisons.")
-    if "p" in columns and not analysis.options.until_decided and max(compared, default=1) > 1:
-        said.append(f"$p$: Holm's correction for {max(compared)} comparisons.")
+    shown = {"difference": (analysis.main, "differences"), "cost": (analysis.to_target, "ratios")}
+    designs = {
+        words: claim.design
+        for name, (measure, words) in shown.items()
+        for claim in analysis.claims
+        if name in columns and claim.measure == measure and claim.kind == "mean"
+    }
+    if designs and (corrected := family(next(iter(designs.values())))):
+        said.append(f"Those of {' and '.join(designs)} are{corrected.translate(_BARE)}.")
+    compared = max((claim.design.comparisons for claim in analysis.claims), default=1)
+    if "p" in columns and not analysis.options.until_decided and compared > 1:
+        said.append(f"$p$: Holm's correction for {compared} comparisons.")
     said += _changed(analysis, columns)
     of_costs = {"cost", "reached"} & set(columns)
     if of_costs and target is not None:
         label, base = COST_AXES[analysis.options.cost].label, latex_text(analysis.options.baseline)
-        said.append(rf"Target: {_target(target)}; ratios of {label} to {base}.")
+        mean = "" if last == 1 else f" (mean of {last} evaluations)"
+        said.append(f"Target: {_target(target)}{mean}; ratios of {label} to {base}.")
     if of_costs and target is not None and target.chosen_after:
         said.append("Exploratory: the target was chosen after the runs.")
     return " ".join(said)
@@ -134,9 +145,9 @@ def _target(target: Target) -> str:
 
 def _p(analysis: Analysis, variant: str, scenario: str) -> str:
     claim = analysis.claim(variant, scenario, analysis.deciding)
-    if claim is not None and (claim.withheld or not claim.design.once):
-        return outcome(claim).partition(" (")[0]
-    return "-" if claim is None else formatting.p_value(claim.p_holm)
+    if claim is None:
+        return "-"
+    return formatting.p_value(claim.p_holm) if claim.tested else outcome(claim)
 
 
 def _loss(analysis: Analysis, variant: str, scenario: str) -> str:
