@@ -19,7 +19,7 @@ from flsel.choosing.race import Race, looks
 from flsel.comparison.cells import execute_cells, read_cells, shared_source, waiting
 from flsel.comparison.grid import Grid, Scenario, Variant
 from flsel.comparison.judging.deciding import Deciding
-from flsel.comparison.run_table import Run, common_score, complete
+from flsel.comparison.run_table import Run, common_score, complete, mark_diverged
 from flsel.config import RunConfig
 from flsel.errors import UserError, going_on
 from flsel.execution.executor import Executor, Sources
@@ -248,7 +248,7 @@ def _count(found: Standing, declared: Declared, runs: Sequence[Run]) -> None:
     """Take the values of runs, and note who lost by one."""
     rows = {name: at for at, name in enumerate(declared.names)}
     columns = {seed: at for at, seed in enumerate(declared.grid.seeds)}
-    for run in runs:
+    for run in (mark_diverged(run, declared.rules.last) for run in runs):
         found.runs[run.variant, run.seed] = run
         if run.status == "complete":
             at = 0, rows[run.variant], columns[run.seed]

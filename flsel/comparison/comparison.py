@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flsel.comparison.grid import ALL, Tuning
 from flsel.comparison.judging.analysis import Analysis
+from flsel.comparison.judging.claims import Sample
 from flsel.comparison.judging.headline import headline
 from flsel.comparison.judging.measures import Target, chosen_target
 from flsel.comparison.judging.notes import notes
@@ -22,7 +23,7 @@ from flsel.comparison.reporting.figures import Drawing, draw_chart
 from flsel.comparison.reporting.latex import to_latex
 from flsel.comparison.reporting.tables import MOST_SCENARIOS
 from flsel.comparison.reporting.webpage import page, report
-from flsel.comparison.run_table import Run, common_score, complete
+from flsel.comparison.run_table import Run, common_score, complete, mark_diverged
 from flsel.errors import UserError
 from flsel.files import home, naming, write_atomic
 from flsel.report.notebook import fragment, table
@@ -42,30 +43,33 @@ def judge(runs: Sequence[Run], wanted: Options, tuned: Mapping[str, Tuning]) -> 
     Raises:
         UserError: If no run, or none of the baseline, has a result.
     """
-    options = settled(runs, wanted)
-    score, done = options.score, complete(runs)
+    sample = settled(runs, wanted)
+    options, done = sample.options, complete(sample.runs)
+    score = options.score
     if options.target is None:
         target = chosen_target([run for run in done if run.variant == options.baseline], options.last, score)
     elif score.is_share and not 0 < options.target <= 1:
         raise UserError(f"target must be in (0, 1] for an accuracy, got {options.target:g}.")
     else:
         target = Target(options.target, options.target_after, score)
-    made = Analysis(tuple(runs), options, target, tuned)
+    made = Analysis(sample.runs, options, target, tuned)
     _ = made.claims  # what they lack is said before anything is written
     return made
 
 
-def settled(runs: Sequence[Run], wanted: Options) -> Options:
-    """Return how runs are judged, with what they say about it.
+def settled(runs: Sequence[Run], wanted: Options) -> Sample:
+    """Return runs and how they are judged, with what they say about it.
 
     An empty baseline takes Uniform, or the first variant. ``last`` is lowered to half of the evaluations that
-    the shortest run has.
+    the shortest run has. A run whose score is not finite in one of the last evaluations has diverged.
 
     Raises:
         UserError: If no run has a result, or none of the baseline ended.
     """
     done = complete(runs)
-    if not done:
+    last = min(wanted.last, max(1, min((len(run.columns["round"]) for run in done), default=2) // 2))
+    runs = tuple(mark_diverged(run, last) for run in runs)
+    if not complete(runs):
         lost = next((run for run in runs if run.status != "complete"), None)
         why = "" if lost is None else f": {lost.folder} {lost.status} ({lost.reason.rstrip('.')})"
         raise UserError(f"no run has a result to compare{why}.")
@@ -73,8 +77,8 @@ def settled(runs: Sequence[Run], wanted: Options) -> Options:
     baseline = wanted.baseline or usual_baseline(names)
     if baseline not in names:
         raise UserError(f"baseline {baseline} has no finished run; there are runs of {', '.join(names)}.")
-    last = min(wanted.last, max(1, min(len(run.columns["round"]) for run in done) // 2))
-    return replace(wanted, baseline=baseline, last=last, asked=wanted.last, score=common_score(done))
+    score = common_score(done)
+    return Sample(runs, replace(wanted, baseline=baseline, last=last, asked=wanted.last, score=score))
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,15 @@ def _finished(run: Run) -> Run:
     return run
 
 
+def mark_diverged(run: Run, last: int) -> Run:
+    """Mark a run as diverged whose score is not finite in one of its last evaluations."""
+    if run.status != "complete" or np.isfinite(run.columns[run.score.column][-last:]).all():
+        return run
+    return replace(
+        run, status="diverged", reason=f"the {run.score.words} is not finite in the last {last} evaluations"
+    )
+
+
 def complete(runs: Sequence[Run]) -> list[Run]:
     """Return the runs that have a result."""
     return [run for run in runs if run.status == "complete"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from flsel.comparison.cells import read_cells
 from flsel.comparison.comparison import settled
 from flsel.comparison.grid import Grid
-from flsel.comparison.judging.claims import Sample
 from flsel.comparison.judging.families import claims
 from flsel.comparison.judging.settings import Judging, Options, Order, usual_baseline
 from flsel.comparison.run_table import Run, complete
@@ -57,8 +56,8 @@ def parts(grid: Grid, folder: Path, judging: Judging, known: dict[Path, Run]) ->
         runs = read_cells(grid, folder, known)
         if not complete(runs):
             continue
-        found = claims(Sample(tuple(runs), settled(runs, options)))
-        pairs = {(c.variant, c.scenario): c.seeds for c in found if c.kind == "mean"}
+        found = claims(settled(runs, options))
+        pairs = {(c.variant, c.scenario): c.order for c in found if c.kind == "mean"}
         # What is new stands behind what is known.
         order = {key: tuple(dict.fromkeys((*options.order.get(key, ()), *new))) for key, new in pairs.items()}
         options = replace(options, order=order)

@@ -301,7 +301,7 @@ def test_a_headline_does_not_deny_what_is_worse(tmp_path):
 
 def test_one_variant_is_compared_with_nothing(tmp_path):
     made.run(tmp_path / "u", made.climb(0.7))
-    assert "No scores are compared: there is one variant." in compare(tmp_path).notes
+    assert "No scores are compared: there is one variant, Uniform." in compare(tmp_path).notes
 
 
 def test_a_target_nobody_reaches_is_said(tmp_path):
@@ -468,7 +468,7 @@ def test_the_table_of_a_paper_fits_a_column(tmp_path):
     two(tmp_path, [0.80, 0.82, 0.81], [0.70, 0.69, 0.71], evaluation__target=0.6)
     found = compare(tmp_path, last=1)
     lines = found.to_latex().splitlines()
-    assert lines[0] == "% needs \\usepackage{booktabs,siunitx}"
+    assert lines[0] == "% needs \\usepackage{booktabs,graphicx,siunitx}"
     assert "variant & $n$ & acc.\\ (\\%) & vs. Uniform & $p$ & rounds, ratio \\\\" in lines
     (at,) = [number for number, line in enumerate(lines) if line.startswith("PowD")]
     assert lines[at].startswith("PowD & 3 & \\num{81.0} & \\num[retain-explicit-plus]{+11.0} & ")

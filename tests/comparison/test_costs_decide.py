@@ -143,7 +143,7 @@ def test_where_no_run_arrives_nothing_is_claimed_and_little_is_run(tmp_path, mon
     found = compare(tmp_path, variants=["Uniform", "AFL"])
     (claim,) = found.analysis.claims
     assert (claim.decision.claim, claim.decision.n, claim.decision.given_up) == ("open", 8, True)
-    assert "of 8 pairs, neither run arrives in 8." in found.verdicts[0].text
+    assert "of 8 seeds, neither run arrives in 8." in found.verdicts[0].text
     assert found.headline == "No variant is decided to be better than Uniform in rounds to 60 %."
 
 
@@ -284,3 +284,19 @@ def test_arrival_is_claimed_once_the_cost_is_decided(tmp_path, monkeypatch):
     assert any(v.text.startswith("PowD reaches 60 % more often than Uniform: only") for v in found.verdicts)
     assert {row["measure"] for row in found.decisions.to_dict("records")} == {"rounds/target", "arrival"}
     assert any(note.startswith("Seeds were run until every claim was decided") for note in found.notes)
+
+
+def test_pairs_in_which_neither_arrives_keep_their_place_when_a_comparison_is_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Early arrivals alone are no fair sample, at whatever look, and however often it is judged."""
+
+    def early(variant: str, seed: int) -> dict[str, Any]:
+        return nothing(variant, seed) if seed % 2 else curve(variant, seed)
+
+    made.Executed(monkeypatch, early)
+    found = compare(tmp_path, variants=["Uniform", "PowD"], decides="models", max_seeds=20)
+    (claim,) = [c for c in found.analysis.claims if c.kind == "mean"]
+    assert claim.decision.claim == "open"
+    assert claim.left_out == 10
+    assert "These are more than a third of all pairs, so no direction is claimed." in found.verdicts[0].text

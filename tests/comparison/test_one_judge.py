@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import flsel
 from flsel.commands.cli import main
 from flsel.comparison.comparison import Comparison
 from flsel.comparison.judging import formatting
-from flsel.comparison.judging.claim_words import interval_ends
+from flsel.comparison.judging.claim_words import interval_ends, label
 from flsel.comparison.judging.claims import Evidence
 from flsel.comparison.judging.deciding import Deciding
 from flsel.comparison.judging.decisions import decide
@@ -407,8 +408,9 @@ def test_differences_that_are_one_number_have_no_interval_and_no_posterior(tmp_p
         assert "Chance to have the best" not in said(found)
     assert "Claims rest on t intervals" not in said(equal)
     assert "Claims rest on t intervals" in said(constant), "those of AFL do"
-    assert "AFL and PowD have the best test accuracy, the same under each of the 6 common seeds" in said(
-        equal
+    assert (
+        "AFL, PowD and Uniform have the best test accuracy, the same under each of the 6 common seeds"
+        in said(equal)
     )
     assert "+2.0 points, the same in each pair, p = 0.12 (Holm)" in said(constant)
     assert "If it stays the same in each pair, 8 seeds decide." in said(constant)
@@ -518,3 +520,62 @@ def test_a_mean_over_scenarios_says_so_and_counts_seeds_whose_runs_diverge(tmp_p
     found = compare(tmp_path / "b", grid=grid, **words)
     assert "PowD diverged under 1 seed under which Uniform did not" in said(found)
     assert "withheld at" in found.to_markdown()
+
+
+def test_no_interval_of_a_negative_loss_is_cut_at_zero(tmp_path):
+    loss = Score("test/loss", "min")
+    for seed in range(1, 7):
+        for name, effect in (("Uniform", 0.0), ("PowD", 0.3)):
+            curve = made.climb(1.6 + effect + NOISE[0, seed])
+            made.run(tmp_path / f"{name}{seed}", curve, selector=name, seed=seed, score=loss, labels=False)
+    summary = flsel.compare([tmp_path / "*"]).analysis.summary("Uniform", "all", "loss/last10")
+    assert summary.mean.low < summary.mean.value < summary.mean.high < 0
+
+
+def test_a_run_whose_score_is_not_finite_among_its_last_evaluations_has_diverged(tmp_path):
+    for seed in range(1, 9):
+        for name, end in (("Uniform", 0.8), ("PowD", 0.9)):
+            curve = made.climb(end + NOISE[0, seed] / 10)
+            curve[-5] = math.nan if (name, seed) == ("PowD", 2) else curve[-5]
+            made.run(tmp_path / f"{name}{seed}", curve, selector=name, seed=seed)
+    found = flsel.compare([tmp_path / "*"])
+    assert "PowD is not called better: PowD diverged under 1 seed" in said(found)
+    assert "diverged: the test accuracy is not finite in the last 10 evaluations" in found.to_markdown()
+
+
+def test_runs_that_are_no_pairs_are_not_said_to_share_no_seed_and_describe_no_seeds(tmp_path):
+    for seed in range(1, 7):
+        for name, rounds in (("Uniform", 20), ("PowD", 30)):
+            curve = made.climb(0.8 + NOISE[0, seed], rounds=rounds)
+            made.run(tmp_path / f"{name}{seed}", curve, selector=name, seed=seed, rounds=20)
+            if name == "PowD":
+                config = tmp_path / f"{name}{seed}" / "config.yaml"
+                config.write_text(config.read_text().replace("rounds: 20", "rounds: 30"))
+    found = flsel.compare([tmp_path / "*"], mismatch="unpaired", target=0.9)
+    assert "Chance to have the best" not in said(found)
+    (first, *_), analysis = found.analysis.variants, found.analysis
+    none = replace(analysis, options=replace(analysis.options, unpaired=False))
+    assert (
+        Comparison(none).headline
+        == "No scores are compared: no run of a variant forms a pair with one of Uniform."
+    )
+    assert first == "PowD"
+
+
+def test_the_ratio_of_unpaired_runs_is_said_to_be_of_those_that_arrive(tmp_path):
+    for seed in range(1, 7):
+        made.run(tmp_path / f"u{seed}", made.climb(0.8 if seed > 2 else 0.3), seed=seed)
+        made.run(tmp_path / f"p{seed}", made.climb(0.9), selector="PowD", seed=seed + 10)
+    found = flsel.compare([tmp_path / "*"], mismatch="unpaired", target=0.7, last=1)
+    assert "x the rounds of Uniform over the runs that arrive, " in said(found)
+    assert "x over runs that arrive |" in found.to_markdown()
+
+
+def test_tables_and_verdicts_call_a_claim_the_same(tmp_path, runner):
+    found = compare(tmp_path, seeds=None, until_decided=True, max_seeds=12)
+    labels = {c.variant: label(c) for c in found.analysis.claims if c.kind == "mean"}
+    assert labels == {"PowD": "Better", "AFL": "Given up"}
+    for text in (found.to_markdown(), found.to_latex()):
+        assert "given up at" in text
+    two = compare(tmp_path / "few", seeds=2).to_latex()
+    assert "& exploratory" in two, "two seeds carry no claim, and no p-value"

@@ -246,7 +246,8 @@ class Analysis(Sample):
         """Summarise the values of a measure; no share lies beyond 1."""
         listed, most = list(values.values()), 1.0 if known.unit == "%" else math.inf
         mean = mean_interval(listed, self.options.level)
-        mean = replace(mean, low=max(mean.low, known.lowest), high=min(mean.high, most))
+        if known.lowest <= min(listed):  # a loss that is a density's has no lowest value
+            mean = replace(mean, low=max(mean.low, known.lowest), high=min(mean.high, most))
         return Summary(mean, interquartile_mean(listed), values)
 
     def _reached(self, variant: str, scenario: str) -> Iterator[tuple[str, TargetTimes]]:

@@ -52,6 +52,8 @@ def label(claim: Claim) -> str:
         return "Not reached" if _says_nothing(claim) else "Exploratory"
     if claim.withheld:
         return "Withheld"
+    if decision.given_up:
+        return "Given up"
     if decision.claim == "open" and claim.design.once:
         return "Not reached" if _says_nothing(claim) else "Not significant"
     return {"open": "Not decided", "undecided": "Undecided"}.get(decision.claim, decision.claim.capitalize())
@@ -143,12 +145,16 @@ def _without_arrivals(claim: Claim, baseline: str, where: str, what: str) -> str
     if claim.design.once:
         goal = f"{target}{f' ({mean})' if mean else ''}{where}"
         return f"Neither {claim.variant} nor {baseline} reaches {goal} in any pair."
-    silent, lost = claim.left_out, claim.decision.n - claim.left_out
-    why = [f"neither run arrives in {silent}"] if silent else []
-    why += [f"a run diverged in {lost}"] if lost else []
+    silent, lost = claim.left_out, claim.diverged.equivalent
+    causes = {
+        "neither run arrives": silent,
+        "a run diverged": lost,
+        "the runs form no pair": claim.decision.n - silent - lost,
+    }
+    why = [f"{cause} in {count}" for cause, count in causes.items() if count]
     return (
         f"{claim.variant} and {baseline}{where} are not decided {what}: of "
-        f"{formatting.count(claim.decision.n, 'pair')}, {' and '.join(why)}."
+        f"{formatting.seeds(claim.decision.n)}, {' and '.join(why)}."
     )
 
 
@@ -216,11 +222,12 @@ def numbers_of(claim: Claim) -> str:
     else:
         if not math.isnan(end.mean):
             parts.append(difference(deciding, end.mean))
-        interval = f"{level} {' to '.join(interval_ends(deciding, low, high))}{family(design)}"
-        alike = f"the same in {'each pair' if claim.paired else 'all runs of a side'}"
-        parts.append(alike if claim.same(end.n) else interval)
+        if claim.same(end.n):
+            parts.append(f"the same in {'each pair' if claim.paired else 'all runs of a side'}")
+        elif math.isfinite(low) or math.isfinite(high):  # nothing is known where too few pairs say something
+            parts.append(f"{level} {' to '.join(interval_ends(deciding, low, high))}{family(design)}")
     if design.once:
-        if end.n >= design.fewest and not claim.exploratory and not math.isnan(claim.p_holm):
+        if claim.tested:
             parts.append(f"p {formatting.relation(claim.p_holm)}{_holm(claim)}")
             if not math.isnan(claim.p_exact_holm):
                 parts.append(f"sign-flip p {formatting.relation(claim.p_exact_holm)}")
@@ -373,8 +380,7 @@ def _wide(claim: Claim) -> str:
 
 def outcome(claim: Claim) -> str:
     """Write what became of a claim for a table: ``better at 8``, ``better (p 0.004)``."""
-    decision = claim.decision
     if not claim.design.once:
-        return f"{'given up' if decision.given_up else label(claim).lower()} at {decision.n}"
-    p = "" if math.isnan(claim.p_holm) else f" (p {formatting.p_value(claim.p_holm)})"
+        return f"{label(claim).lower()} at {claim.decision.n}"
+    p = f" (p {formatting.p_value(claim.p_holm)})" if claim.tested else ""
     return f"{label(claim).lower()}{p}"

@@ -48,16 +48,16 @@ class Evidence:
         deciding: What it is about.
         kind: ``mean``, or ``arrival`` or ``divergence`` if it says which of the two does so more often.
         seeds: Seeds of the pairs that count, in order.
+        order: Seeds of all pairs in order, also of those in which neither run arrives, so that nothing is
+            known.
         lower: Lower ends of the differences in the unit of what decides, ``[n]``; positive is better.
         upper: Upper ends; the same but where runs are late.
-        left_out: Pairs of which nothing is known, since neither run arrives.
         ours: In each pair the runs of the variant that reached the target, or that diverged, ``[n]``.
         theirs: Those of the baseline.
         runs: Runs of each side in a pair: one for each scenario of a mean.
         resolution: Resolution of one difference; 0 if unknown.
         diverged: Claims that diverged runs forbid.
         most: Runs of the side that has more; those without a partner count for nothing.
-        silent: Pairs left out before each pair that counts, in order, ``[n]``; None where none is.
         margin: Half-width of practical equivalence in its unit, or None.
         unpaired: Values of both sides, where runs are not paired.
     """
@@ -69,14 +69,13 @@ class Evidence:
     seeds: tuple[int, ...] = ()
     lower: np.ndarray = field(default_factory=_NONE.copy)
     upper: np.ndarray = field(default_factory=_NONE.copy)
-    left_out: int = 0
+    order: tuple[int, ...] = ()
     ours: np.ndarray = field(default_factory=_NONE.copy)
     theirs: np.ndarray = field(default_factory=_NONE.copy)
     runs: int = 1
     resolution: float = 0.0
     diverged: Withheld = field(default_factory=Withheld)
     most: int = 0
-    silent: np.ndarray | None = None
     margin: float | None = None
     unpaired: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -84,6 +83,11 @@ class Evidence:
     def n(self) -> int:
         """Pairs that count; of unpaired runs those of the smaller side."""
         return min(map(len, self.unpaired)) if self.unpaired is not None else len(self.seeds)
+
+    @property
+    def left_out(self) -> int:
+        """Pairs of which nothing is known."""
+        return len(set(self.order) - set(self.seeds))
 
     def one_look(self, comparisons: int, alpha: float = ALPHA) -> Design:
         """Return the rules of one look at all of it, for so many comparisons."""
@@ -160,8 +164,9 @@ class Evidence:
         What arrives early is then no fair sample: if costs of one side spread more, its early arrivals make
         it look cheaper.
         """
-        out = self.left_out if n is None or self.silent is None else int(self.silent[n - 1])
-        return out > ((len(self.seeds) if n is None else n) + out) / 3
+        among = len(self.seeds) if n is None else n
+        out = self.left_out if n is None or not self.left_out else self.order.index(self.seeds[n - 1]) - n + 1
+        return out > (among + out) / 3
 
     def same(self, n: int) -> bool:
         """Tell whether the differences of the first n pairs are one number, so that no spread is known."""
@@ -231,6 +236,12 @@ class Claim(Evidence):
         return "better" if end.low > 0 and lost.better else "worse" if end.high < 0 and lost.worse else ""
 
     @property
+    def tested(self) -> bool:
+        """Whether its p-values are shown: those of one look at enough pairs, and of no description."""
+        enough = self.design.once and self.looked >= self.design.fewest
+        return enough and not self.exploratory and not math.isnan(self.p_holm)
+
+    @property
     def made(self) -> bool:
         """Whether it is decided, and nothing makes it exploratory."""
         return self.decision.decided and not self.exploratory
@@ -251,7 +262,7 @@ class Claim(Evidence):
         if not self.decision.looks:
             return None
         end = self.decision.looks[-1]
-        if self.same(end.n):
+        if self.same(end.n) or (math.isinf(end.low) and not self.late):
             end = replace(end, low=math.nan, high=math.nan)
         if self.deciding.target is None:
             gains, most = self.deciding.score.gains, self.deciding.widest
@@ -335,7 +346,6 @@ class Sample:
             np.array([sum(deciding.arrived(both[side]) for both in every[seed]) for seed in known], dtype=int)
             for side in (0, 1)
         )
-        silent = np.cumsum([seed not in known for seed in seeds])[[seed in known for seed in seeds]]
         steps = [deciding.resolution(self.runs, [p[s][1] for s in seeds[:FIRST_LOOK]]) for p in places]
         lost = [
             (seed, *(run is not None and run.status == "diverged" for run in both))
@@ -350,8 +360,8 @@ class Sample:
         most = max((cell.most for cell in cells if cell.ended), default=0)
         return Evidence(
             variant=variant, scenario=name, deciding=deciding, seeds=known, lower=lower, upper=upper,
-            left_out=len(every) - len(known), ours=ours, theirs=theirs, runs=len(places),
-            resolution=float(np.mean(steps)), diverged=diverged, most=most, silent=silent,
+            order=tuple(seeds), ours=ours, theirs=theirs, runs=len(places),
+            resolution=float(np.mean(steps)), diverged=diverged, most=most,
             margin=self.options.margin_of(cost=deciding.target is not None),
         )  # fmt: skip
 

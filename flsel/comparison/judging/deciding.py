@@ -64,12 +64,8 @@ class Deciding:
         Raises:
             UserError: If a run does not have the cost.
         """
-        if self.target is None:
-            gain = self._end(ours) - self._end(theirs)
-            return gain, gain
-        one, two = self._arrival(ours), self._arrival(theirs)
-        log = math.log(one.at / two.at)
-        return -log if one.reached else -math.inf, -log if two.reached else math.inf
+        (low, high), (least, most) = self.value(ours), self.value(theirs)
+        return low - most, high - least
 
     def value(self, run: Run) -> tuple[float, float]:
         """Return the ends between which a complete run's value lies, larger where it is better.

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from flsel.comparison.judging import formatting
 from flsel.comparison.judging.analysis import Analysis
-from flsel.comparison.judging.claim_words import difference, margin, subject
+from flsel.comparison.judging.claim_words import difference, label, margin, subject
 from flsel.comparison.judging.claims import MEAN, Claim
 from flsel.comparison.judging.designs import FEWEST_SEEDS
+from flsel.comparison.judging.procedure import nothing_compared
 from flsel.runner.cost_axes import COST_AXES
 
 
@@ -20,9 +21,9 @@ def headline(analysis: Analysis) -> str:
     one that gains most. Where no variant gains in what decides, one that saves cost is named, unless its
     score is worse in some scenario.
     """
-    if len(analysis.variants) < 2:
-        return f"There is one variant, {analysis.variants[0]}: nothing is compared."
     about = [c for c in analysis.claims if c.measure == analysis.deciding and c.kind == "mean"]
+    if nothing := nothing_compared(analysis):
+        return f"{nothing}{_against(analysis, about)}"
     best = _best(about)
     if best:
         return _take(analysis, best, _losses(about, best[0].variant))
@@ -100,8 +101,6 @@ def _score(analysis: Analysis, variant: str) -> str:
 
 def _nothing(analysis: Analysis, about: Sequence[Claim]) -> str:
     base = analysis.options.baseline
-    if not about:
-        return f"No scores are compared: no variant shares a finished seed with {base}."
     same = dict.fromkeys(c.variant for c in about if _is(c, "equivalent"))
     also = f" Equivalent within the margin: {', '.join(same)}." if same else ""
     if analysis.options.until_decided:
@@ -169,8 +168,8 @@ def _cost(analysis: Analysis, variant: str) -> str:
     sides = [analysis.arrival(name, scenario, analysis.to_target) for name in (variant, base)]
     if found is not None and all(side is not None and side.reached == side.n for side in sides):
         claim = analysis.claim(variant, scenario, analysis.to_target)
-        how = " (exploratory)" if claim is None or claim.exploratory else " (not significant)"
-        how = "" if claim is not None and claim.made else how
+        how = "exploratory" if claim is None else "" if claim.made else label(claim).lower()
+        how = f" ({how})" if how else ""
         return f"; it takes {formatting.times(found.shown.value)} the {axis.label}{goal}{how}"
     total = analysis.difference(variant, scenario, f"total/{axis.name}")
     if axis.name != "rounds" and total is not None:

@@ -202,7 +202,12 @@ def describe(analysis: Analysis) -> Iterator[str]:
     if len(analysis.scenarios) > 1 or not analysis.claims:
         return
     columns = _gains(analysis, analysis.scenarios[0])
-    seeds = [seed for seed in next(iter(columns.values()), {}) if all(seed in c for c in columns.values())]
+    paired = [pairs.by_seed for (variant, _), pairs in analysis.pairs.items() if variant in columns]
+    seeds = [
+        seed
+        for seed in next(iter(columns.values()), {})
+        if all(seed in each for each in (*columns.values(), *paired))
+    ]
     if len(seeds) < analysis.claims[0].design.fewest or len(columns) < 2:
         return
     table = np.array([[columns[v][seed] for v in columns] for seed in seeds])
@@ -244,9 +249,10 @@ def _runner_up(analysis: Analysis, names: Sequence[str], table: np.ndarray, orde
     decision = decide(apart, Design.fixed(len(apart), pairs, alpha=analysis.options.alpha))
     found = decision.looks[-1]
     if not apart.any():
+        best = [names[at] for at in order if not untied(table[:, first], table[:, at]).any()]
         return (
-            f"{names[first]} and {names[second]} have the best {score.words}{_without(analysis)}, the same "
-            f"under each of the {len(table)} common seeds."
+            f"{', '.join(best[:-1])} and {best[-1]} have the best {score.words}{_without(analysis)}, the "
+            f"same under each of the {len(table)} common seeds."
         )
     sure = "significantly better than" if decision.decided else "not significantly better than"
     if analysis.options.until_decided or analysis.options.changes:

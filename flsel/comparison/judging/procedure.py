@@ -28,12 +28,24 @@ def guarantee(design: Design) -> str:
     return f"The chance that {claims}{looks} is at most {100 * design.alpha:g} % {CONDITION}."
 
 
+def nothing_compared(analysis: Analysis) -> str:
+    """Say why no scores are compared; nothing where some are."""
+    if any(pairs.ours for pairs in analysis.pairs.values()):
+        return ""
+    base = analysis.options.baseline
+    if len(analysis.variants) < 2:
+        why = f"there is one variant, {analysis.variants[0]}"
+    elif any(pairs.problems for pairs in analysis.pairs.values()):
+        why = f"no run of a variant forms a pair with one of {base}"
+    else:
+        why = f"no variant shares a finished seed with {base}"
+    return f"No scores are compared: {why}."
+
+
 def procedure_notes(analysis: Analysis) -> Iterator[str]:
     """Write how the claims were decided, what is guaranteed, and what it depends on."""
-    if not any(analysis.pairs[key].ours for key in analysis.pairs):
-        alone = len(analysis.variants) == 1
-        why = "there is one variant" if alone else "no variant shares a finished seed with the baseline"
-        yield f"No scores are compared: {why}."
+    if nothing := nothing_compared(analysis):
+        yield nothing
         yield from (guarantee(claim.design) for claim in analysis.claims[:1])
         yield from _about_diverged(analysis)
         return

@@ -128,8 +128,8 @@ def _described(analysis: Analysis, key: Key, found: Difference) -> str:
         reached = [side for side in sides if side is not None]
         goal = f"{formatting.goal(analysis.target, last)}{where}"
         axis = COST_AXES[name.partition("/")[0]].label
-        late = found.paired and found.censored
-        pairs = f" in the {formatting.count(len(found.values), 'pair')} in which both arrive" if late else ""
+        pairs = f" in the {formatting.count(len(found.values), 'pair')} in which both arrive"
+        pairs = (pairs if found.paired else " over the runs that arrive") if found.censored else ""
         ends = (
             f", {level} {found.shown.low:.2f} to {found.shown.high:.2f}"
             if found.shown.low < found.shown.high
@@ -140,17 +140,18 @@ def _described(analysis: Analysis, key: Key, found: Difference) -> str:
             f"{base} in {reached[1].reached} of {reached[1].n}. {variant} takes "
             f"{formatting.times(found.shown.value)} the {axis} of {base}{pairs}{ends}, {few}.{why}"
         )
+    mean = f" (mean of the last {last} evaluations)" if last > 1 else ""
+    measured = f"in test {name.partition('/')[0]}{mean}"
+    if found.paired and not found.values.any():
+        return f"{variant} equals {base}{where} {measured} under each of {few}.{why}"
     points = name.startswith("accuracy/")
     size = [
         formatting.gain(100 * x, SCORE) if points else f"{x:+.3g}"
         for x in (found.shown.value, found.shown.low, found.shown.high)
     ]
-    mean = f" (mean of the last {last} evaluations)" if last > 1 else ""
     ends = f", {level} {size[1]} to {size[2]}" if found.shown.low < found.shown.high else ""
-    return (
-        f"{variant} differs from {base}{where} in test {name.partition('/')[0]}{mean} by "
-        f"{size[0]}{' points' if points else ''}{ends}, {few}.{why}"
-    )
+    by = f"{size[0]}{' points' if points else ''}{ends}"
+    return f"{variant} differs from {base}{where} {measured} by {by}, {few}.{why}"
 
 
 def _no_claim(analysis: Analysis, found: Difference) -> str:

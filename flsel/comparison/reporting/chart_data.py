@@ -132,7 +132,7 @@ def _ranks(analysis: Analysis) -> Rows:
     best = float(ranking.mean_ranks.min())
     return [
         {"scenario": "", "variant": variant, "rank": float(value), "best": best,
-         "limit": best + ranking.critical_difference}
+         "limit": best + ranking.critical_difference if ranking.can_decide else math.inf}
         for variant, value in zip(analysis.variants, ranking.mean_ranks, strict=True)
     ]  # fmt: skip
 

@@ -62,8 +62,8 @@ def charts(
         ),
         Chart(
             "ranks", "Mean ranks over scenarios",
-            "1 is best. Variants left of the dashed line do not differ significantly from the best "
-            "(exchanges within seeds).",
+            "1 is best. Variants left of a dashed line do not differ significantly from the best (exchanges "
+            "within seeds). Where there is no line, ranks are described and not tested.",
             _ranks(e),
         ),
         Chart(

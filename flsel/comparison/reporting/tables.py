@@ -148,11 +148,10 @@ def main_table(analysis: Analysis, scenario: str) -> tuple[list[str], list[list[
     What decides comes first: a narrow terminal shows the first columns only.
     """
     columns = _columns(analysis)
-    rows = []
-    for variant in analysis.variants:
-        n = len(analysis.of(variant, scenario))
-        cells = [write(analysis, variant, scenario) if n else "-" for _, write in columns]
-        rows.append([variant, str(n), *cells])
+    rows = [
+        [v, str(len(analysis.of(v, scenario))), *(write(analysis, v, scenario) for _, write in columns)]
+        for v in analysis.variants
+    ]
     return ["variant", "seeds", *(heading for heading, _ in columns)], rows
 
 
@@ -303,6 +302,8 @@ def ratio_cell(name: str, analysis: Analysis, variant: str, scenario: str) -> st
     if found is None:
         return "-"
     claim, exact = analysis.claim(variant, scenario, name), len(found.values)
+    if not found.paired and found.censored:
+        return f"about {formatting.ratio(found.shown)} over runs that arrive"
     if not found.pairs or exact == found.pairs:
         return formatting.ratio(analysis.against(variant, scenario, name) or found.shown)
     if found.bound is None or found.side is None:
