@@ -14,7 +14,7 @@ import flsel
 from flsel.comparison.reporting.chart_data import chart_data
 from flsel.comparison.reporting.client_data import POINTS
 from flsel.comparison.reporting.draw import drawn
-from flsel.comparison.reporting.figures import FORMATS, Drawing
+from flsel.comparison.reporting.figures import COLUMN, FORMATS, Drawing
 from flsel.comparison.reporting.result_charts import charts
 from flsel.errors import UserError
 from flsel.files.escaping import chart_text
@@ -86,13 +86,14 @@ def test_figures_are_the_charts_of_the_page(folder):
 
 def test_a_figure_fits_a_column_and_looks_the_same_in_all(folder):
     found = flsel.compare([folder / "*0*"], target=0.45)
+    panels = flsel.compare([folder / "*"], target=0.45)
     *of_variants, pairs = svgs(
         [found.plot_curves(), found.plot_cost(), found.plot_target(), found.plot_pairs()]
     )
-    for svg in (*of_variants, pairs):
+    for svg in (*of_variants, pairs, *svgs([panels.plot_curves(), panels.plot_cost(), panels.plot_pairs()])):
         width = re.search(r'width="([0-9.]+)"', svg)
         assert width is not None
-        assert float(width[1]) <= 260
+        assert float(width[1]) <= COLUMN
     colours = looks(found.analysis.variants)
     for svg in of_variants:
         assert all(look.colour in svg for look in colours.values())

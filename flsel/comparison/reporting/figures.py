@@ -42,13 +42,15 @@ _LOG = logging.getLogger("flsel")
 FORMATS = ("pdf", "svg", "png")
 COLUMN = 228
 """Width of a column of a paper in points: 3.17 inches, LaTeX's own ``article`` in two columns."""
+_LETTER, _BESIDE, _SPACING = 4.5, 60, 12
+"""Points of a letter, of the numbers and the title of an axis, and between panels."""
 _PAPER = ("curves", "cost", "pairs", "arrivals", "survival", "ranks", "profile")
 _NAMES = {"survival": "target"}
 _NAMED = ("pairs", "arrivals", "ranks")  # have a line for each variant with its name, and need no legend
 _CONFIG: Spec = {
     "font": "Helvetica, Arial, sans-serif",
     "axis": {"labelFontSize": 8, "titleFontSize": 8, "titleFontWeight": "normal", "gridColor": "#dddddd"},
-    "legend": {"labelFontSize": 8, "title": None, "orient": "bottom", "columns": 3, "symbolOpacity": 1},
+    "legend": {"labelFontSize": 8, "title": None, "orient": "bottom", "symbolOpacity": 1},
     "header": {"labelFontSize": 8, "title": None},
     "view": {"stroke": None},
     "point": {"size": 25},
@@ -175,22 +177,38 @@ def _whole(
     marks[SHARE] = "%" if names["measure"] == "accuracy" else "~r"
     filled = fill(chart.spec, marks, words)
     panel, rows = _panel(chart, rows, analysis)
-    inner = {"width": COLUMN - 60 if panel is None else COLUMN / 2 - 20, **filled}
-    inner["height"] = _height(inner.get("height"), rows)
+    beside = _BESIDE if chart.name not in _NAMED else 18 + min(140, _LETTER * _longest(rows))
+    columns = 1 if panel is None or chart.name in _NAMED else 2
+    width = (COLUMN - beside - _SPACING * (columns - 1)) / columns
+    inner = {"width": width, **filled, "height": _height(filled.get("height"), rows)}
     datasets = {"intervals": list(data.get("intervals", []))} if chart.name == "pairs" else {}
     shape: Spec = inner
     if panel is not None:
-        facet = {"field": panel, "type": "nominal", "title": None, "header": {"labelLimit": COLUMN / 2}}
-        shape = {"facet": facet, "columns": 2, "spec": inner, "resolve": {"axis": {"x": "independent"}}}
+        facet = {"field": panel, "type": "nominal", "title": None, "header": {"labelLimit": width + 10}}
+        shape = {
+            "facet": facet, "columns": columns, "spacing": _SPACING, "spec": inner,
+            "resolve": {"axis": dict.fromkeys("xy" if columns == 1 else "x", "independent")},
+        }  # fmt: skip
     return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json", "background": "white",
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json", "background": "white", "padding": 2,
         "data": {"values": rows}, "datasets": datasets,
         # The legend shows marks, or strokes where lines have no marks.
         "config": {
-            **_CONFIG, "legend": {**_CONFIG["legend"], "symbolStrokeWidth": 2 * (chart.name == "profile")},
+            **_CONFIG,
+            # Below names there is room for a title that is longer than the axis.
+            **({"axisX": {"titleAnchor": "end"}} if chart.name in _NAMED else {}),
+            "legend": {
+                **_CONFIG["legend"], "symbolStrokeWidth": 2 * (chart.name == "profile"),
+                "columns": max(1, min(3, int(COLUMN // (26 + _LETTER * _longest(rows))))),
+            },
         },
         **shape,
     }  # fmt: skip
+
+
+def _longest(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Return the letters of the longest name of a variant."""
+    return max((len(str(row["variant"])) for row in rows), default=0)
 
 
 def _panel(
