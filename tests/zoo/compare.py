@@ -33,8 +33,7 @@ BACKENDS: dict[str, Callable[[], LocalTrainer]] = {
 }
 # Distance from the plain loop's end in lengths of its update.
 _CLOSE = {torch.float64: 1e-8, torch.float32: 1e-3}
-# The largest that rounding may explain, and by how much starts are moved to see whether it does.
-_FAR = {torch.float64: 1e-3, torch.float32: 3.0}
+# By how much starts are moved to see how far rounding may move each tensor.
 _MOVED = {torch.float64: 2.0**-44, torch.float32: 2.0**-17}
 
 
@@ -107,14 +106,15 @@ class Plain:
     def __init__(self, case: Case) -> None:
         self.case, self.starts = case, starts_of(case)
         self.ends = expected(case, self.starts)
-        self._moves: float | None = None
+        self._moves: Tensor | None = None
 
-    def explains(self, distance: float) -> bool:
-        """Tell whether rounding explains a distance: under Adam, a gradient that is zero moves by noise."""
-        if distance < _CLOSE[self.case.dtype]:
+    def explains(self, gaps: Tensor) -> bool:
+        """Tell whether rounding explains the gap of each tensor.
+
+        Under Adam, a bias whose gradient is zero moves by noise alone: that far, and no other tensor.
+        """
+        if bool((gaps < _CLOSE[self.case.dtype]).all()):
             return True
-        if not distance < _FAR[self.case.dtype]:
-            return False
         if self._moves is None:
             draw = torch.Generator().manual_seed(1)
             share = _MOVED[self.case.dtype]
@@ -123,8 +123,10 @@ class Plain:
                 for name, value in self.starts.items()
             }
             others = expected(self.case, moved)
-            self._moves = max(gap(self.starts, *pair) for pair in zip(others, self.ends, strict=True))
-        return distance < 3 * self._moves
+            pairs = zip(others, self.ends, strict=True)
+            self._moves = torch.stack([gaps_of(self.starts, *pair) for pair in pairs]).amax(dim=0)
+        allowed = _CLOSE[self.case.dtype] + 3 * self._moves
+        return bool((gaps < allowed).all())
 
 
 def outcome(plain: Plain, backend: str, check: Any = "off") -> Outcome:
@@ -139,12 +141,12 @@ def outcome(plain: Plain, backend: str, check: Any = "off") -> Outcome:
     program, clients = program_of(case, check), list(range(len(case.sizes)))
     trainer = BACKENDS[backend]()
     used: LocalTrainer = trainer if check == "off" else CheckedTrainer(trainer, backend)
-    worst, how = 0.0, ""
+    worst, how = torch.zeros(len(plain.starts), dtype=torch.float64), ""
     try:
         for round in range(case.rounds):
             _measure(program, row(plain.starts, 0))
             ends = used.train(from_rows(plain.starts, clients, round, program))
-            worst = max(worst, gap(plain.starts, ends, plain.ends[round]))
+            worst = torch.maximum(worst, gaps_of(plain.starts, ends, plain.ends[round]))
     except UserError as refusal:
         # What it trained before was right.
         how = f"refused: {refusal}"
@@ -152,7 +154,7 @@ def outcome(plain: Plain, backend: str, check: Any = "off") -> Outcome:
         return Outcome(float("inf"), False, f"{type(error).__name__}: {error}"[:200])
     told = any(words in how for words in ("state outside the module", "cannot train this model"))
     right = plain.explains(worst) and (told or not how)
-    return Outcome(worst, right, how or _how(backend, trainer, program))
+    return Outcome(float(worst.max()), right, how or _how(backend, trainer, program))
 
 
 def _measure(program: Program, model: Params) -> None:
@@ -162,16 +164,16 @@ def _measure(program: Program, model: Params) -> None:
         program.task(program.batch(torch.arange(2))[0])
 
 
-def gap(starts: Params, ends: Params, plain: Params) -> float:
-    """Return the largest distance of two stacks of ends, in lengths of the plain one's updates."""
+def gaps_of(starts: Params, ends: Params, plain: Params) -> Tensor:
+    """Return each tensor's largest distance in two stacks of ends, in lengths of the plain one's updates."""
     apart = _lengths({name: ends[name] - plain[name] for name in plain})
     moved = _lengths({name: plain[name] - starts[name] for name in plain})
     if not bool(torch.isfinite(moved).all()):
         alike = all(torch.allclose(ends[name], plain[name], equal_nan=True) for name in plain)
-        return 0.0 if alike else float("inf")
+        return torch.full((len(plain),), 0.0 if alike else torch.inf, dtype=torch.float64)
     units = _lengths(starts) * float(torch.finfo(next(iter(plain.values())).dtype).eps)
     scale = moved + 1e-3 * moved.norm(dim=0) + 1e-30
-    return float(((apart - 4 * units).clamp(min=0) / scale).nan_to_num(nan=float("inf")).max())
+    return ((apart - 4 * units).clamp(min=0) / scale).nan_to_num(nan=torch.inf).amax(dim=1)
 
 
 def _lengths(stack: Params) -> Tensor:
