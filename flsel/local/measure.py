@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from flsel.data.population import Examples
 from flsel.data.trees import Tree, mapped
 from flsel.errors import UserError
 from flsel.local.agreement import Question
-from flsel.local.plain import mixes
 from flsel.local.program import Program
-from flsel.local.tasks import averages_examples, convolves
+from flsel.local.tasks import convolves
 from flsel.local.torch_internals import own_parameters
 from flsel.local.visit import Visit, group_visits
-from flsel.params import Params, called
+from flsel.params import Params
 
 _MOST = 2048
 _CACHED = 2**16  # Numbers between two layers that stay in a CPU's cache.
@@ -61,12 +57,8 @@ def gradients(visits: Sequence[Visit], *, plain: bool = False) -> Params:
     stack = {n: p.new_full((len(visits), *p.shape), torch.nan) for n, p in live.items()}
     for group in group_visits(visits, by="start"):
         first = visits[group[0]]
-        clients = [visits[position].client for position in group]
         with first.program.evaluating(first.start, plain=plain):
-            at_once = {} if plain else gradients_at_once(first.program, clients)
-            for name, rows in at_once.items():
-                stack[name][group] = rows
-            for position in group if not at_once else []:
+            for position in group:
                 sums = {n: v[position] for n, v in stack.items()}
                 _gradient(first.program, visits[position].client, sums)
     return stack
@@ -99,11 +91,7 @@ def squared_losses(visits: Sequence[Visit]) -> Tensor:
 
 def is_plain(question: Question, program: Program) -> bool:
     """Tell whether the plain way to answer a question is the one that is taken in any case."""
-    if program.channels_last:
-        return False
-    if question == "losses":
-        return not program.by_logits
-    return question == "evaluation" or program.device.type == "cpu"
+    return not (program.channels_last or (question == "losses" and program.by_logits))
 
 
 def examples_at_once(task: nn.Module) -> int:
@@ -265,92 +253,3 @@ def _in_one_pass(program: Program, where: Tensor) -> Tensor:
 
     each: Tensor = torch.func.vmap(loss)(*program.batch(where))
     return each
-
-
-_LOG = logging.getLogger("flsel")
-_REFUSED: WeakSet[Program] = WeakSet()
-
-Piece = tuple[int, Tensor]
-
-
-def gradients_at_once(program: Program, clients: Sequence[int]) -> Params:
-    """Return the gradients of clients' mean losses at the loaded model, in eval mode, if they can be stacked.
-
-    Args:
-        program: The client's side of the run.
-        clients: The clients.
-
-    Returns:
-        The gradients over the trainable parameters, each ``[len(clients), ...]``, NaN for a client without
-        examples; nothing where stacking is not possible or not faster.
-    """
-    if program in _REFUSED or not _stackable(program):
-        return {}
-    shards = [program.population.shards[client] for client in clients]
-    weights = torch.tensor([1 / max(len(shard), 1) for shard in shards], dtype=torch.float64)
-    blank = torch.tensor([0.0 if len(shard) else math.nan for shard in shards]).to(program.device)
-    out = {
-        name: blank.to(param.dtype).view(-1, *[1] * param.ndim).repeat(1, *param.shape)
-        for name, param in program.trainable().items()
-    }
-    try:
-        for pieces in _packs(shards, program.at_once):
-            rows = torch.tensor([row for row, _ in pieces])
-            packed = _pack(program, [where for _, where in pieces], weights[rows])
-            for name, value in out.items():
-                value.index_add_(0, rows.to(value.device), packed[name])
-    except RuntimeError as error:
-        # What torch.func.vmap cannot do, for instance branch on data.
-        said = str(error).splitlines()[0][:100]
-        _LOG.info("gradients are asked client by client, since stacking them raised: %s", said)
-        _REFUSED.add(program)
-        return {}
-    return out
-
-
-def _stackable(program: Program) -> bool:
-    """Tell whether the loss is a mean over examples, of a model that can be stacked, and it is faster."""
-    task = program.task
-    if not averages_examples(task) or not _stacking_is_faster(program.device):
-        return False
-    return not any(isinstance(module, nn.RNNBase) for module in task.modules()) and not mixes(program.fabric)
-
-
-def _stacking_is_faster(device: torch.device) -> bool:
-    # On a CPU one client at a time is as fast or faster (benchmarks/backends.md); a GPU would be idle.
-    return device.type != "cpu"
-
-
-def _packs(shards: Sequence[Tensor], room: int) -> Iterator[list[Piece]]:
-    """Cut shards into pieces of at most ``room`` examples and pack pieces of like size, padding included."""
-    pieces = [
-        (row, piece) for row, shard in enumerate(shards) if len(shard) for piece in torch.split(shard, room)
-    ]
-    pack: list[Piece] = []
-    for piece in sorted(pieces, key=lambda piece: -len(piece[1])):
-        longest = len(pack[0][1]) if pack else 0
-        if pack and ((len(pack) + 1) * longest > room or 2 * len(piece[1]) < longest):
-            yield pack
-            pack = []
-        pack.append(piece)
-    if pack:
-        yield pack
-
-
-def _pack(program: Program, pieces: list[Tensor], weights: Tensor) -> Params:
-    """Return the gradients of some pieces' losses, each ``[len(pieces), ...]``."""
-    positions = pad_sequence(pieces, batch_first=True, padding_value=-1)
-    share = torch.where(positions >= 0, weights[:, None], 0.0)
-    x, y = program.batch(positions.clamp(min=0))
-    live = program.trainable()
-    device = program.device
-
-    def loss(params: Params, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        logits = called(program.model, params, x)
-        return (nn.functional.cross_entropy(logits, y, reduction="none") * share).sum()
-
-    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0))
-    start = {name: value.detach() for name, value in live.items()}
-    with program.fabric.autocast():
-        stack: Params = gradient(start, x, y, share.to(device, next(iter(live.values())).dtype))
-    return stack
