@@ -59,18 +59,20 @@ class Masks(TorchFunctionMode):
 
     Attributes:
         used: Dropouts that were run.
+        seen: Whether a dropout was called, even if it was off.
     """
 
     def __init__(self, key: Tensor) -> None:
         super().__init__()
         self._key = key
-        self.used = 0
+        self.used, self.seen = 0, False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kind = _KINDS.get(func)
         if kind is not None:
+            self.seen = True
             x, p, training, inplace = _arguments(*args, **(kwargs or {}))
             if training and 0 < p <= 1 and x.is_floating_point() and not _runs_again():
                 value = self._drop(kind, x, p)

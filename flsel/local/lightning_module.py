@@ -63,7 +63,7 @@ class _NoTrainer:
         Raises:
             NeedsTrainer: Always: Lightning would answer 0, a wrong number.
         """
-        raise NeedsTrainer(f"the model asks for global_step, current_epoch or a rank, {NEEDS_TRAINER}.")
+        raise _noted(f"the model asks for global_step, current_epoch or a rank, {NEEDS_TRAINER}.")
 
     def __getattr__(self, name: str) -> Any:
         """Refuse what is asked of the trainer.
@@ -77,6 +77,8 @@ class _NoTrainer:
 
 
 _NO_TRAINER = _NoTrainer()
+# What the step that runs was refused.
+_REFUSED: list[NeedsTrainer] = []
 MEASURING = SimpleNamespace(
     training=False, validating=True, testing=False, predicting=False, sanity_checking=False
 )
@@ -104,6 +106,11 @@ def take(model: LightningModule, *, whole: bool = False) -> LightningModule:
         say_once(
             f"model {name}: {', '.join(replaced)} will not be called: flsel loads the data, measures the "
             "model on held-out sets, and keeps checkpoints itself"
+        )
+    if asleep := sum(not layer.training for layer in model.modules()):
+        say_once(
+            f"model {name}: {asleep} of its layers are in eval mode when it is built, and stay so in "
+            "training, as with Lightning's Trainer: call train() in __init__ if they are not to"
         )
     if not whole:
         if not model.automatic_optimization:
@@ -219,7 +226,25 @@ def _step_of_batch(model: Any, batch: Any, batch_idx: int) -> Any:
 
 
 def _refusal(name: str) -> NeedsTrainer:
-    return NeedsTrainer(f"the model uses self.{name}, {NEEDS_TRAINER}.")
+    return _noted(f"the model uses self.{name}, {NEEDS_TRAINER}.")
+
+
+def _noted(sentence: str) -> NeedsTrainer:
+    _REFUSED.append(NeedsTrainer(sentence))
+    return _REFUSED[-1]
+
+
+def call_step(module: Any, batch: Any, batch_idx: Any) -> Any:
+    """Call a module's ``training_step``, and return what it returns.
+
+    Raises:
+        NeedsTrainer: If it asks for a trainer, even if it catches the error that it gets.
+    """
+    _REFUSED.clear()
+    output = module.training_step(batch, batch_idx)
+    if _REFUSED:
+        raise _REFUSED[0]
+    return output
 
 
 def _optimizers(model: Any, *arguments: Any, **options: Any) -> Any:

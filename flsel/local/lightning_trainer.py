@@ -141,7 +141,6 @@ class LightningTrainer(LocalTrainer):
     def logs(self, visit: Visit, **flags: int) -> dict[str, float]:
         """Fit the task on one client's examples, with more arguments of the Trainer; return what it logs."""
         program = visit.program
-        program.task.train()
         program.load(visit.start)
         for param in program.task.parameters():
             param.grad = None
@@ -158,7 +157,7 @@ class LightningTrainer(LocalTrainer):
         program, device = visit.program, visit.program.task.device
         examples = len(program.population.shards[visit.client])
         feed = VisitBatches(program, table, visit.client, visit.draw)
-        passes = _Passes(feed, -(-examples // program.spec.size))
+        passes = _Passes(feed, program.spec.pass_length(examples))
         corrections = _Corrections(visit)
         trainer = self._flags.make(
             max_epochs=len(passes),
@@ -366,7 +365,18 @@ class _Corrections(Callback):
         self.step, self.took = -1, False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Scale learning rates by the factor of the communication round."""
+        """Scale learning rates by the factor of the communication round.
+
+        Raises:
+            UserError: If the module has made new parameters, so that the server's model is lost.
+        """
+        for name, param in self._visit.program.trainable().items():
+            if param is not self._params.get(name):
+                raise UserError(
+                    f"model {type(self._visit.program.model).__name__} makes parameters such as {name} where "
+                    "each client's training begins, which would replace the server's: make them in __init__ "
+                    "or configure_model, or in setup if they are not there yet."
+                )
         factor = self._visit.program.lr_factors[self._visit.round]
         if factor == 1.0:
             return

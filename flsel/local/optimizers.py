@@ -56,10 +56,11 @@ def rate_of(optimizer: Optimizer) -> float | None:
     return float(group["lr"])
 
 
-def bare_step(optimizer: Optimizer) -> Callable[[], object]:
-    """Return what steps an optimizer; for one of torch's own classes what torch's wrappers call.
+def bare_step(optimizer: Optimizer) -> Callable[[], object] | None:
+    """Return what torch's wrappers call to step an optimizer of torch's own classes; None for another.
 
-    They import ``torch._dynamo`` to mark where compiled graphs end, and take a tenth of a small model's step.
+    The wrappers import ``torch._dynamo`` to mark where compiled graphs end, and take a tenth of a small
+    model's step.
     """
     layers: list[Any] = [type(optimizer).step]
     while hasattr(layers[-1], "__wrapped__"):
@@ -72,7 +73,7 @@ def bare_step(optimizer: Optimizer) -> Callable[[], object]:
         or "differentiable" not in optimizer.defaults
     )
     if unlike:
-        return optimizer.step
+        return None
 
     def step() -> None:
         with torch.set_grad_enabled(optimizer.defaults["differentiable"]):

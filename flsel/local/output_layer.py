@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from flsel.data.trees import Tree, call
 from flsel.errors import UserError
-from flsel.local.snapshot import undisturbed
+from flsel.local.snapshot import in_eval, undisturbed
 from flsel.local.tasks import Task
 from flsel.local.torch_internals import own_parameters
 from flsel.params import Params, called
@@ -214,8 +214,6 @@ class Features:
 
     def of(self, params: Params, x: Tree) -> Tensor:
         """Return the representations ``[B, L]`` of inputs ``[B, ...]`` by another model, in eval mode."""
-        self._task.eval()
-        with torch.no_grad():
+        with in_eval(self._task), torch.no_grad():
             seen = self.during(lambda: call(partial(called, self._model, params), x, self._model))
-        self._task.train()
         return seen.features

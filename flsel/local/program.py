@@ -19,7 +19,13 @@ from flsel.data.trees import Tree, call, mapped
 from flsel.errors import UserError, short, users_code
 from flsel.local.agreement import Agreement
 from flsel.local.completeness import ClientWork
-from flsel.local.lightning_module import MEASURING, NEEDS_TRAINER, NeedsTrainer, trained_by
+from flsel.local.lightning_module import (
+    MEASURING,
+    NEEDS_TRAINER,
+    NeedsTrainer,
+    call_step,
+    trained_by,
+)
 from flsel.local.optimizers import OptimizerMemory
 from flsel.local.output_layer import Features
 from flsel.local.personal import PersonalParts
@@ -165,7 +171,7 @@ class Program:
 
     def step_loss(self, batch: tuple[Tree, Tree], batch_idx: int) -> Tensor:
         """Return the loss of the task's own step on a batch, a scalar."""
-        output = self.task.training_step(self.as_given(batch), batch_idx)
+        output = call_step(self.task, self.as_given(batch), batch_idx)
         if output is None:
             raise NeedsTrainer(f"training_step returns None to skip a batch, {NEEDS_TRAINER}.")
         return loss_of(output)

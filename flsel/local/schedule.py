@@ -57,7 +57,11 @@ class BatchSpec:
         assert self.epochs is not None
         if self.last == "wrap":
             return -(-self.epochs * examples // self.size)
-        return self.epochs * -(-examples // self.size)
+        return self.epochs * self.pass_length(examples)
+
+    def pass_length(self, examples: int) -> int:
+        """Count the batches of one pass over a client's examples."""
+        return -(-examples // self.size)
 
     def num_examples(self, examples: int) -> int:
         """Count the examples in all batches of one visit; one that is in several of them counts as often."""
@@ -67,7 +71,7 @@ class BatchSpec:
         """Count the examples in the first batches of a visit to a client with ``examples`` examples."""
         if self.last == "wrap":
             return steps * self.size
-        passes, rest = divmod(steps, max(-(-examples // self.size), 1))
+        passes, rest = divmod(steps, max(self.pass_length(examples), 1))
         return passes * examples + min(rest * self.size, examples)
 
     def steps_within(self, share: float, steps: int, examples: int) -> int:

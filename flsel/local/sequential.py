@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -142,18 +143,24 @@ class _Loop:
         wrapped = program.fabric.setup_optimizers(optimizer)
         assert not isinstance(wrapped, tuple)
         # Fabric's own wrapper does what a precision or a device asks for.
-        self._step = bare_step(optimizer) if wrapped is optimizer else wrapped.step
+        bare = bare_step(optimizer) if wrapped is optimizer else None
+        self._step: Callable[..., object] = bare or wrapped.step
+        # A Trainer gives optimizers a closure. Torch's own do the same with one as after its call.
+        takes = "closure" in inspect.signature(optimizer.step).parameters
+        self._closes = bare is None and takes and is_lightning(program.model)
         self._clear = bare_clear(optimizer)
+        self._optimizer = type(optimizer).__name__
         # What configure_optimizers chose; restored at every visit, as an optimizer may write to it.
         self._groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
         # Some optimizers make their state at once: Adagrad of older releases of torch.
         self._state = {param: _copy(state) for param, state in optimizer.state.items()}
         self._own = program.kept.of_optimizer(optimizer)  # one of one's own may count in itself
+        # Whether the last step called a dropout, and whether one computed gradients.
+        self._masked, self._called = True, False
 
     def visit(self, visit: Visit) -> dict[str, float]:
         """Run one client's local steps, and return what they log."""
         start, client, program = visit.start, visit.client, visit.program
-        program.task.train()  # anew, as a step may have put layers into evaluation
         program.load(start, self.live)
         self._reset_optimizer(program.optimizer, program.lr_factors[visit.round])
         for param in self._every:
@@ -161,29 +168,26 @@ class _Loop:
         if program.memory is not None:
             program.memory.recall(client, program.optimizer)
         # Global generators are seeded per visit, so draws do not depend on the rest of the cohort.
-        key = visit_key(program.seed, visit.draw, client)
-        seed_layers(program.device, key)
+        seed = visit_key(program.seed, visit.draw, client)
+        seed_layers(program.device, seed)
         models = program.opponents(start, client)
         drawn = program.drawn(client, visit.round, visit.draw)
         batches = visit.batches()
-        keys = step_keys([key], range(len(batches))).to(program.device)
+        keys = step_keys([seed], range(len(batches))).to(program.device)
+        self._masked = True
+        length = program.spec.pass_length(len(program.population.shards[client]))
         heard = program.logs != () and is_lightning(program.task)
-        examples = len(program.population.shards[client])
-        log = client_log(-(-examples // program.spec.size)) if heard else None
-        masked = True
+        log = client_log(length) if heard else None
         for step, batch in enumerate(VisitBatches(program, batches, client, visit.draw)):
-            # Masks see every call of torch, which takes time; a step without dropout tells that none comes.
-            masks = Masks(keys[step, 0]) if masked else None
             rows = {name: table[step] for name, table in drawn.items()}
+            # Masks see every call of torch, which takes time; a step without dropout tells that none comes.
+            key = keys[step, 0] if self._masked else None
+            gradients = partial(self._gradients, visit, batch, step % length, (models, rows), key)
             with (
                 nullcontext() if log is None else log.hearing(program.as_given(batch), step + 1 == len(keys))
             ):
-                _backward(program, batch, step, (models, rows), masks)
-            masked = masks is not None and masks.used > 0
-            if self._corrects:
-                self._correct(visit)
-            self._step()
-            self._clear()
+                self._take(gradients)
+        self._clear()
         if program.memory is not None:
             program.memory.note(client, program.optimizer)
         # Another trainer of the same program finds the optimizer as it was configured.
@@ -193,6 +197,46 @@ class _Loop:
         finally:
             program.kept.restore(trained=len(batches) > 0)
         return {} if log is None else {name: float(value) for name, value in log.values.items()}
+
+    def _take(self, gradients: Callable[[], Tensor]) -> None:
+        """Take a step of the optimizer.
+
+        Raises:
+            UserError: If the optimizer does not call the closure that it is given.
+        """
+        if not self._closes:
+            gradients()
+            self._step()
+            return
+        self._called = False
+        self._step(torch.enable_grad()(gradients))
+        if not self._called:
+            raise UserError(
+                f"the step of {self._optimizer} must call the closure that it is given, which computes the "
+                "gradients, as with Lightning's Trainer."
+            )
+
+    def _gradients(
+        self,
+        visit: Visit,
+        batch: tuple[Tree, Tree],
+        batch_idx: int,
+        beside: tuple[tuple[Params, ...], Params],
+        key: Tensor | None,
+    ) -> Tensor:
+        """Compute the gradients of a batch's loss, ``beside`` frozen models and what the step draws."""
+        program = visit.program
+        masks = None if key is None else Masks(key)
+        with masks or nullcontext():
+            with program.fabric.autocast():
+                loss = program.loss(lambda: program.step_loss(batch, batch_idx), batch, *beside)
+            # As a Trainer does: a step may read the last gradients, and those that it makes do not count.
+            self._clear()
+            program.fabric.backward(loss)
+        self._masked, self._called = masks is not None and masks.seen, True
+        if self._corrects:
+            self._correct(visit)
+        return loss.detach()
 
     @torch.no_grad()
     def _correct(self, visit: Visit) -> None:
@@ -211,20 +255,6 @@ class _Loop:
         for group, initial in zip(optimizer.param_groups, self._groups, strict=True):
             group.update(initial)
         scale_lr(optimizer.param_groups, [g["lr"] for g in self._groups], factor)
-
-
-def _backward(
-    program: Program,
-    batch: tuple[Tree, Tree],
-    step: int,
-    beside: tuple[tuple[Params, ...], Params],
-    masks: Masks | None,
-) -> None:
-    """Compute the gradients of one batch's loss, ``beside`` frozen models and what the step draws."""
-    with masks or nullcontext():
-        with program.fabric.autocast():
-            loss = program.loss(lambda: program.step_loss(batch, step), batch, *beside)
-        program.fabric.backward(loss)
 
 
 def _copy(state: dict[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class ModuleSnapshot:
     def renew(self) -> None:
         """Replace the snapshot by one of the module as it is."""
         module, before = self._module, self._numbers
+        self._modes = [(layer, layer.training) for layer in module.modules()]
         self._flags = [(param, param.requires_grad) for param in module.parameters()]
         named = {id(value): (name, value) for name, value in (*_named(module), *_named(self._model))}
         layers = [layer for layer in module.modules() if not isinstance(layer, torch.jit.ScriptModule)]
@@ -80,7 +81,7 @@ class ModuleSnapshot:
             if not any(first <= _place(value) < last for first, last in theirs)
         }
         self._buffers = [
-            (own_buffers(layer), name, buffer)
+            (own_buffers(layer), name, buffer, buffer.shape)
             for layer in layers
             for name, buffer in layer.named_buffers(recurse=False)
             if id(buffer) in self._sent
@@ -89,8 +90,9 @@ class ModuleSnapshot:
     def changed(self) -> bool:
         """Tell whether something differs from the snapshot, apart from the values of sent tensors."""
         flags = any(param.requires_grad != flag for param, flag in self._flags)
+        modes = any(layer.training != mode for layer, mode in self._modes)
         parts: list[_Part | _Numbers] = [*self._parts, *self._numbers.values()]
-        return flags or any(part.changed() for part in parts)
+        return flags or modes or any(part.changed() for part in parts)
 
     @torch.no_grad()
     def restore(self, *, trained: bool = False) -> None:
@@ -100,10 +102,17 @@ class ModuleSnapshot:
             trained: Local steps were taken, and what they left alone is taken for constant.
 
         Raises:
-            UserError: If numbers were written to that the first local steps left alone.
+            UserError: If numbers were written to that the first local steps left alone, or a buffer that is
+                sent has another shape.
         """
-        for own, name, buffer in self._buffers:
+        for own, name, buffer, shape in self._buffers:
             now = own.get(name)
+            if now is not None and now.shape != shape:
+                raise UserError(
+                    f"a model must not change the shape of a buffer in training, and {name} went from "
+                    f"{[*shape]} to {[*now.shape]}: give it its full size in __init__, or keep it in an "
+                    "attribute, such as a list, which each client begins with anew."
+                )
             # As after ``self.mean = 0.9 * self.mean + ...``: others know the tensor that was there.
             if now is not None and now is not buffer:
                 buffer.copy_(now)
@@ -117,6 +126,9 @@ class ModuleSnapshot:
         for param, flag in self._flags:
             if param.requires_grad != flag:
                 param.requires_grad_(flag)
+        for layer, mode in self._modes:
+            if layer.training != mode:
+                layer.training = mode
 
     def _warn(self, names: list[str]) -> None:
         """Say once which numbers each client begins with anew, such as those of a momentum target."""
@@ -125,10 +137,6 @@ class ModuleSnapshot:
             f"model {type(self._model).__name__} changes {named} in training, which is not sent: each client "
             "begins with what it was when the model was built, so a momentum target begins anew in each round"
         )
-
-    def modes(self) -> list[bool]:
-        """List which layers are in training mode."""
-        return [layer.training for layer in self._module.modules()]
 
     def of_optimizer(self, optimizer: Optimizer) -> list[_Part | _Numbers]:
         """Take a snapshot of what an optimizer keeps beside the state and the groups of its parameters."""
@@ -157,17 +165,26 @@ class ModuleSnapshot:
 
 
 @contextmanager
+def in_eval(module: nn.Module) -> Iterator[None]:
+    """Have a module in eval mode within the block, and its layers in their own modes after it."""
+    modes = [(layer, layer.training) for layer in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for layer, mode in modes:
+            layer.training = mode
+
+
+@contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
     """Restore training modes, what is kept, and torch's random state, without gradients meanwhile."""
-    modes = {layer: layer.training for layer in module.modules()}
     kept = ModuleSnapshot(module)
     devices = {p.device.index for p in module.parameters() if p.device.type == "cuda"}
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices)):
             yield
     finally:
-        for layer, training in modes.items():
-            layer.training = training
         kept.restore()
 
 
@@ -211,7 +228,7 @@ def _named(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _skipped(layer: nn.Module) -> set[str]:
-    """Name what a call computes anew, such as weights of ``weight_norm``, and the mode, which flsel sets."""
+    """Name what a call computes anew, such as weights of ``weight_norm``, and the mode, which is apart."""
     computed = {n for n, v in vars(layer).items() if isinstance(v, Tensor) and v.grad_fn is not None}
     return {"training", *computed}
 

@@ -172,7 +172,8 @@ def as_task(
         )
     if taken is not None:
         return taken
-    return classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)), loss)
+    made = classifier(model, optimizer or (lambda params: torch.optim.SGD(params, lr=0.1)), loss)
+    return made.train()  # as a plain loop does; a Trainer leaves the modes of a LightningModule as they are
 
 
 class OwnSteps(Optimizer):

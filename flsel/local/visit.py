@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flsel.errors import say_once
 from flsel.local.program import Program
 from flsel.metrics import CLIENT_LOG
 from flsel.params import Params, height, row
@@ -86,6 +87,11 @@ def put_logs(ends: Params, row: int, logs: Mapping[str, float]) -> None:
     for name, value in logs.items():
         if CLIENT_LOG + name in ends:
             ends[CLIENT_LOG + name][row] = value
+        else:
+            say_once(
+                f"{name} has no column in metrics.csv, since the first step of training does not log it: log "
+                "it in every step"
+            )
 
 
 def from_one(

@@ -92,7 +92,8 @@ def sample(data: FederatedData, count: int) -> Tree:
 def on_device(data: FederatedData, task: Task) -> FederatedData:
     """Move all data to the task's device and the normalisation to its precision."""
     device = task.device
-    dtype = next((p.dtype for p in task.parameters() if p.is_floating_point()), torch.get_default_dtype())
+    dtypes = {p.dtype for p in task.parameters() if p.is_floating_point()}
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.get_default_dtype()
 
     def move(examples: Examples) -> Examples:
         return examples.changed(lambda values: values.to(device))

@@ -24,6 +24,7 @@ from flsel.local.lightning_module import NeedsTrainer, own_measures
 from flsel.local.output_layer import Features, find_head, find_layer
 from flsel.local.plain import takes_channels_last
 from flsel.local.program import Program
+from flsel.local.snapshot import in_eval
 from flsel.local.tasks import Classifier, is_lightning, own_loss, writes_to_inputs
 from flsel.local.torch_internals import writes_to
 from flsel.objectives.objective import overrides
@@ -65,8 +66,8 @@ def make_model(model: Any, num_classes: int | None, inputs: Tree, seed: int) -> 
         lazy = any(map(is_lazy, network.parameters()))
         if lazy:
             # Lazy layers take their shapes from the first inputs and draw their weights then.
-            with torch.no_grad():
-                call(network.eval(), mapped(_two_zeros, inputs))
+            with torch.no_grad(), in_eval(network):
+                call(network, mapped(_two_zeros, inputs))
         return network
 
 

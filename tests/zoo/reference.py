@@ -45,7 +45,8 @@ def trained(case: Case, start: dict[str, Tensor], client: int, round: int) -> di
             for step, row in enumerate(table):
                 there = torch.from_numpy(row[row >= 0])
                 with Masks(step_keys([key], range(step, step + 1))[0, 0]):  # torch's dropout, drawn by a hash
-                    loss = case.loss(model, case.x[there], case.y[there], step)
+                    number = step % case.batches().pass_length(len(case.shards[client]))
+                    loss = case.loss(model, case.x[there], case.y[there], number)
                     loss.backward()
                 for name, param in params.items() if case.proximal else ():
                     if param.grad is not None:

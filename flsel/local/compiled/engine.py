@@ -99,7 +99,7 @@ class Engine:
         heard = None
         if self._program.logs:
             shards = (visit.program.population.shards[visit.client] for visit in cohort.visits)
-            passes = [-(-len(shard) // self._program.spec.size) for shard in shards]
+            passes = [self._program.spec.pass_length(len(shard)) for shard in shards]
             heard = ClientLogs(steps, passes)
         at = 0
         wider: StackedParams | None = None
@@ -213,7 +213,6 @@ class Engine:
         key = (stack.rows, size, len(models) + len(cohort.drawn))
         known = self._steps.pop(key, None)
         if known is None or known.kept != kept:
-            self._program.task.train()
             example, ready = self._example(stack, cohort, models, size), self._ready()
             with _blanked(self._program):
                 known = CompiledStep(stack, ready, example, kept)

@@ -20,6 +20,7 @@ from flsel.local.compiled.refusals import Refused, Unread, out_of_place, watched
 from flsel.local.compiled.step_logs import LogKind, StepLog
 from flsel.local.dropout import Masks
 from flsel.local.lightning_internals import heard_by
+from flsel.local.lightning_module import call_step
 from flsel.local.program import Program
 from flsel.local.snapshot import undisturbed
 from flsel.local.tasks import loss_of
@@ -279,9 +280,8 @@ class _Queries(TorchFunctionMode):
     """Answers what a step asks of tensors while it is recorded.
 
     Under ``torch.func.vmap`` no tensor says that it requires a gradient: a penalty on all parameters that do
-    would be none, and its model left to sequential. Numbers that leave torch would be the recorded batch's
-    for ever; the self-check misses that where they seldom matter: ``RareNumpyBranch`` in
-    tests/local/test_rare_steps.py.
+    would be none. Numbers that leave torch would be the recorded batch's for ever. The self-check misses that
+    where they seldom matter: ``RareRidge`` and ``RareNumpyBranch`` in tests/local/test_rare_steps.py.
     """
 
     def __torch_function__(
@@ -306,7 +306,7 @@ class _Step(nn.Module):
 
     def forward(self, x: Tree, y: Tree, weights: Tensor | None = None) -> Tensor:
         if weights is None:
-            return loss_of(self.task.training_step(self._as_given((x, y)), Unread()))
+            return loss_of(call_step(self.task, self._as_given((x, y)), Unread()))
         # The weighted cross-entropy; its factors depend on labels only, so that they are computed for all
         # steps of a visit at once.
         scores = nn.functional.log_softmax(self.task(x), dim=1)
