@@ -2,7 +2,8 @@
 
 Each model trains to other parameters in silence if one guard of the compiled step is taken away (``RareDraw``
 if all are): ``LateCounter`` without ``watched``, ``RareStored`` without ``_blanked``, ``RareNumpyBranch``
-without what ``_Queries`` refuses, ``Mixes`` without the test of padded batches.
+without what ``_Queries`` refuses, ``RareRidge`` without what it answers, ``Mixes`` without the test of padded
+batches.
 """
 
 from __future__ import annotations
@@ -71,6 +72,12 @@ class RareNumpyBranch(Layers):
         return h * (0.5 if (h.detach().numpy() > 0.95).any() else 1.0)
 
 
+class RareRidge(Layers):
+    def changed(self, h: Tensor) -> Tensor:
+        size = sum(p.square().sum() for p in self.parameters() if p.requires_grad)
+        return torch.where(h.abs().amax() > 0.95, h * (1 + size), h)
+
+
 class Mixes(Layers):
     def changed(self, h: Tensor) -> Tensor:
         return h + h.mean(0, keepdim=True)
@@ -115,6 +122,7 @@ def program_of(model: Any, convolves: bool, check: Any) -> Program:
         (RareDraw, True),
         (RareStored, True),
         (RareNumpyBranch, True),
+        (RareRidge, False),
         (Mixes, False),
         (Closed, False),
     ],
