@@ -152,10 +152,14 @@ def _bytes(content: dict[str, Any]) -> memoryview:
 def go_back(run: Path, round: int) -> bool:
     """Go back to a round, if the run's last checkpoint or the one before it was written after that round.
 
+    A run without a checkpoint is at round 0.
+
     Returns:
         Whether one of them was; otherwise nothing has changed.
     """
     last, previous = _places(run)
+    if round == 0 and not last.exists() and not previous.exists():
+        return True
     for path in (last, previous):
         with suppress(UserError):  # the code that resumes the run reports it
             if path.exists() and _read(path)["server"]["round"] == round:

@@ -289,7 +289,7 @@ def test_a_kill_between_two_checkpoints_of_a_stack_leaves_no_trace(monkeypatch):
     for cell in ("Uniform/s1", "AFL/s1", "FedCat/s1"):
         one, other = (left_behind(Path(f"comparisons/{name}/runs/all") / cell) for name in ("whole", "cut"))
         assert same(one, other), cell
-    assert not Path("comparisons/cut/.together.json").exists()
+    assert not Path("comparisons/cut/.together").exists()
 
 
 def test_cells_that_share_stacks_are_the_runs_that_train_executes(monkeypatch):

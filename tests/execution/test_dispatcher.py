@@ -40,6 +40,11 @@ class Jobs:
     def reported(self, number: int, settings: dict[str, Any], report: dict[str, Any]) -> None:
         pass
 
+    def again(
+        self, number: int, settings: dict[str, Any], *, smaller: bool
+    ) -> list[tuple[int, dict[str, Any]]]:
+        return [] if smaller else [(number, settings)]
+
     def ended(self, number: int, report: dict[str, Any], died: str | None) -> None:
         assert number not in self.ends
         self.ends[number] = died

@@ -23,7 +23,7 @@ from flsel.execution.active_run import ActiveRun
 from flsel.execution.executor import Executor, Listener, Resources
 from flsel.execution.in_process import InProcess
 from flsel.execution.job import Job, Outcome
-from flsel.execution.on_ray.runs import OnRay, ReportingRun, _Runs
+from flsel.execution.on_ray.runs import OnRay, ReportingRuns, _Runs
 from flsel.execution.run import execute
 from flsel.execution.stack import Stack
 from flsel_tune.metric import parse_metrics
@@ -65,8 +65,9 @@ def stacked(made: Job) -> None:
 
 def in_a_process_of_rays(made: Job) -> None:
     """What Ray's actor does with a job, without Ray."""
-    place = {"folder": str(made.folder), "tracked": False, "labelled": False}
-    steps = ReportingRun(0, {**place, "config": made.config.to_dict()}, None)
+    sent = _Runs([[made]], made.folder.parent, Listener(lambda job: None, lambda rounds: None)).next()
+    assert sent is not None
+    steps = ReportingRuns(*sent, None)
     while not steps.advance()["done"]:
         pass
     steps.close()
@@ -157,6 +158,7 @@ def test_ray_ends_jobs_as_this_process_does(tmp_path: Path, monkeypatch: pytest.
     # Where Ray's processes find the callbacks. All of sys.path would come before what is installed there.
     monkeypatch.setenv("PYTHONPATH", str(Path(ending.__file__).parent))
     ends: list[str] = list(ENDS)
+    (tmp_path / "ray").mkdir()
     made = {end: job(tmp_path / "ray" / end.replace(" ", "-"), *ENDS[end][0]) for end in ends}
     alone_too = {end: job(tmp_path / "alone" / end.replace(" ", "-"), *ENDS[end][0]) for end in ends}
     told: list[Job] = []
@@ -177,7 +179,7 @@ def test_ray_ends_jobs_as_this_process_does(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_job_whose_processes_died_has_failed(tmp_path: Path) -> None:
     made, told = job(tmp_path), list[Job]()
-    _Runs([made], Listener(told.append, lambda rounds: None)).ended(0, {}, "its process died")
+    _Runs([[made]], tmp_path, Listener(told.append, lambda rounds: None)).ended(0, {}, "its process died")
     assert (made.outcome, told) == (Outcome("failed", "its process died"), [made])
 
 

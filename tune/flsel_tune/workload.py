@@ -81,6 +81,10 @@ class SweepWorkload:
         self._safely("progress", lambda: self._console.reported(number, settings, report))
         self._safely("tracking", lambda: self._log(number, settings, report))
 
+    def again(self, number: int, settings: Settings, *, smaller: bool) -> list[tuple[int, Settings]]:
+        """Return a trial as it is, since one is not cut."""
+        return [] if smaller else [(number, settings)]
+
     def ended(self, number: int, report: Report, died: str | None) -> None:
         """Tell the study how a trial ended, show it and write it down."""
         found = outcome(report, died)

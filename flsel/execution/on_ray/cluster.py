@@ -213,12 +213,25 @@ def _asks_for_token(error: BaseException | None) -> bool:
     return False
 
 
-def _check_room(resources: Resources) -> None:
+def room(resources: Resources) -> int:
+    """Return how many jobs Ray has room for at a time, at least one, and as many as are allowed at most."""
+    needs = {name: amount for name, amount in _needs(resources).items() if amount}
+    fits = sum(min(int(machine.get(n, 0) / amount) for n, amount in needs.items()) for machine in _machines())
+    return max(1, min(fits, resources.max_concurrent or fits))
+
+
+def _machines() -> list[dict[str, float]]:
     import ray
 
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    machines = [node["Resources"] for node in nodes if node["Alive"]]
-    needs = {"CPU": resources.cpus, "GPU": resources.gpus, "memory": (resources.memory or 0) * 2**30}
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _needs(resources: Resources) -> dict[str, float]:
+    return {"CPU": resources.cpus, "GPU": resources.gpus, "memory": (resources.memory or 0) * 2**30}
+
+
+def _check_room(resources: Resources) -> None:
+    machines, needs = _machines(), _needs(resources)
     if any(all(machine.get(name, 0) >= amount for name, amount in needs.items()) for machine in machines):
         return
     offered = "; ".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections import Counter
@@ -32,7 +33,7 @@ class Workload(Protocol):
     """Jobs for Ray, numbered, as the driver sees them."""
 
     def next(self) -> tuple[int, Plain] | None:
-        """Return the number and the settings of another job; None if there is none."""
+        """Return the number and the settings of another job; None if there is none for now."""
 
     def name(self, number: int) -> str:
         """Return what messages call a job."""
@@ -45,6 +46,15 @@ class Workload(Protocol):
 
     def reported(self, number: int, settings: Plain, report: Report) -> None:
         """Take note of a report."""
+
+    def again(self, number: int, settings: Plain, *, smaller: bool) -> list[tuple[int, Plain]]:
+        """Return what is handed out again of a job whose process died.
+
+        Args:
+            number: Its number.
+            settings: Its settings.
+            smaller: Whether it is cut into several jobs; nothing is returned if it cannot be.
+        """
 
     def ended(self, number: int, report: Report, died: str | None) -> None:
         """Take note of a job that ended.
@@ -72,7 +82,6 @@ class Dispatcher(Searcher):
         self.workload = workload
         self._retries = retries
         self._again: list[tuple[int, Plain]] = []
-        self._all_out = False
         self._out: dict[str, tuple[int, Plain]] = {}
         self._started = set[str]()
         self._last: dict[int, Report] = {}
@@ -91,10 +100,7 @@ class Dispatcher(Searcher):
 
     def suggest(self, trial_id: str) -> Plain | None:
         """Return a job's number and settings, None to wait for one that may be retried, or the end."""
-        asked = self._again.pop(0) if self._again else None
-        if asked is None and not self._all_out:
-            asked = self.workload.next()
-            self._all_out = asked is None
+        asked = self._again.pop(0) if self._again else self.workload.next()
         if asked is None:
             return None if self._out else self.FINISHED  # type: ignore[return-value]
         self._out[trial_id] = asked
@@ -125,19 +131,28 @@ class Dispatcher(Searcher):
             self.workload.ended(number, result or self._last.pop(number, {}), None)
             return
         self._deaths[number] += 1
-        last = self._last.get(number, {})
-        if self._deaths[number] > self._retries:
+        last, smaller = self._last.get(number, {}), self._deaths[number] > self._retries
+        name, at, raised = self.workload.name(number), last.get("round", 0), self._raised.get(number)
+        again = self.workload.again(number, settings, smaller=smaller)
+        if not again:
             self._dead.append((monotonic(), number, last))
             return
-        self._again.append((number, settings))
-        name, at, raised = self.workload.name(number), last.get("round", 0), self._raised.get(number)
+        self._again += again
         how = f"raised {raised}, at round {at}" if raised else f"died at round {at}, out of memory perhaps"
-        _LOG.warning("%s: its process %s; another one goes on from there", name, how)
+        goes_on = "its runs go on one by one" if smaller else "another one goes on from there"
+        _LOG.warning("%s: its process %s; %s", name, how, goes_on)
 
-    def restart(self) -> None:
-        """Hand out again what Ray Tune had when it gave up."""
-        self._again = [*self._out.values(), *self._again]
+    def restart(self) -> bool:
+        """Hand out again what Ray Tune had when it gave up, cut into smaller jobs where that is possible.
+
+        Returns:
+            Whether one was.
+        """
+        cut = {job[0]: self.workload.again(*job, smaller=True) for job in self._out.values()}
+        again = [cut[job[0]] or self.workload.again(*job, smaller=False) for job in self._out.values()]
+        self._again = [*itertools.chain(*again), *self._again]
         self._out.clear()
+        return any(cut.values())
 
     def finish(self) -> None:
         """End the jobs whose processes died, unless a dead daemon of Ray ends this process within seconds."""

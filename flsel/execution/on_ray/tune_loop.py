@@ -45,15 +45,18 @@ def execute_with_tune(
             # Ray's memory monitor kills a process with an error that its own loop does not know.
             if not isinstance(error.__cause__, OutOfMemoryError):
                 raise
+            running = dispatcher.running
+            if dispatcher.restart():
+                _LOG.warning("out of memory: runs that shared a process go on one by one")
+                continue
             if resources.max_concurrent == 1:
                 raise UserError(
                     "the machine has too little memory for a single job: lower local.chunk or the model's "
                     f"size, or go on elsewhere with {again}."
                 ) from error
-            most = max(1, min(resources.max_concurrent or dispatcher.running, dispatcher.running) - 1)
+            most = max(1, min(resources.max_concurrent or running, running) - 1)
             _LOG.warning("out of memory: the jobs go on with max_concurrent %d", most)
             resources = replace(resources, max_concurrent=most)
-            dispatcher.restart()
         except OSError as error:
             if not machine_failed(error):
                 raise
