@@ -227,7 +227,7 @@ class ReportingRuns:
         }
 
     def _die_of_lack(self) -> None:
-        """Raise what says that memory was lacking: that is no run's fault, and another process may have it."""
+        """Raise what says that memory was lacking, which is no run's fault: another process may have it."""
         lacking = [run for run in self._runs if out_of_memory(run.error)]
         for run in lacking:
             (run.folder / FAILURE).unlink(missing_ok=True)
