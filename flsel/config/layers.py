@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,7 +69,8 @@ class Layers:
 
     def _set(self, key: str, value: Any) -> None:
         """Set one key, a class, or one of its arguments (``selector.d``, ``data.init_args.classes``)."""
-        top = next((known for known in keys() if f"{key}.".startswith(f"{known}.")), None)
+        above = itertools.accumulate(key.split("."), "{}.{}".format)
+        top = next((known for known in above if known in keys()), None)
         if top is None:
             raise unknown_key(key)
         inside = key[len(top) + 1 :]
