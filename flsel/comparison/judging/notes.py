@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -202,12 +202,9 @@ def describe(analysis: Analysis) -> Iterator[str]:
     if len(analysis.scenarios) > 1 or not analysis.claims:
         return
     columns = _gains(analysis, analysis.scenarios[0])
-    paired = [pairs.by_seed for (variant, _), pairs in analysis.pairs.items() if variant in columns]
-    seeds = [
-        seed
-        for seed in next(iter(columns.values()), {})
-        if all(seed in each for each in (*columns.values(), *paired))
-    ]
+    known: list[Collection[int]] = [*columns.values()]
+    known += [pairs.by_seed for (variant, _), pairs in analysis.pairs.items() if variant in columns]
+    seeds = [seed for seed in next(iter(columns.values()), {}) if all(seed in each for each in known)]
     if len(seeds) < analysis.claims[0].design.fewest or len(columns) < 2:
         return
     table = np.array([[columns[v][seed] for v in columns] for seed in seeds])
