@@ -227,11 +227,14 @@ class _Loop:
         """Compute the gradients of a batch's loss, ``beside`` frozen models and what the step draws."""
         program = visit.program
         masks = None if key is None else Masks(key)
+        if not is_lightning(program.model):  # as in a plain loop
+            self._clear()
         with masks or nullcontext():
             with program.fabric.autocast():
                 loss = program.loss(lambda: program.step_loss(batch, batch_idx), batch, *beside)
             # As a Trainer does: a step may read the last gradients, and those that it makes do not count.
-            self._clear()
+            if is_lightning(program.model):
+                self._clear()
             program.fabric.backward(loss)
         self._masked, self._called = masks is not None and masks.seen, True
         if self._corrects:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from flsel.local.dropout import Masks, step_keys, visit_key
@@ -47,12 +48,15 @@ def trained(case: Case, start: dict[str, Tensor], client: int, round: int) -> di
                 with Masks(step_keys([key], range(step, step + 1))[0, 0]):  # torch's dropout, drawn by a hash
                     number = step % case.batches().pass_length(len(case.shards[client]))
                     loss = case.loss(model, case.x[there], case.y[there], number)
+                    if isinstance(model, LightningModule):  # as a Trainer does, after the forward pass
+                        optimizer.zero_grad()
                     loss.backward()
                 for name, param in params.items() if case.proximal else ():
                     if param.grad is not None:
                         param.grad.add_(param.detach() - start[name], alpha=MU)
                 optimizer.step()
-                optimizer.zero_grad()
+                if not isinstance(model, LightningModule):
+                    optimizer.zero_grad()
         finally:
             torch.set_default_dtype(before)
     live = {**dict(model.named_parameters()), **dict(model.named_buffers())}
