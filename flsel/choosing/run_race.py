@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 
@@ -23,11 +25,15 @@ from flsel.comparison.run_table import Run, common_score, complete, mark_diverge
 from flsel.config import RunConfig
 from flsel.errors import UserError, going_on
 from flsel.execution.executor import Executor, Sources
+from flsel.execution.in_process import InProcess
 from flsel.files import new_run_dir
 from flsel.metrics import Score
 from flsel.runner.lock import Lock
 from flsel.runner.saved_settings import short_name
 from flsel.runner.terminal import open_console
+
+# Looks that take longer are worth the start of Ray.
+_LONG_SECONDS = 90.0
 
 Execute = Callable[[Grid, Sequence[Run]], None]
 
@@ -170,10 +176,20 @@ def _listed(reasons: Mapping[str, str]) -> str:
 def _run(folder: Path, declared: Declared, executor: Executor) -> Standing:
     """Execute what is left of a race to its end, and say after each look who is left."""
     quiet, out = bool(declared.grid.config["quiet"]), open_console()
+    again, cores = going_on("choose", folder), os.cpu_count() or 1
+    advised = cores == 1 or not isinstance(executor, InProcess)
 
     def execute(part: Grid, runs: Sequence[Run]) -> None:
-        more = f"continue with: {going_on('choose', folder)}"
-        execute_cells(part, folder, runs, executor, more, quiet=quiet)
+        nonlocal advised
+        began = monotonic()
+        execute_cells(part, folder, runs, executor, f"continue with: {again}", quiet=quiet)
+        took = monotonic() - began
+        if took > _LONG_SECONDS and not advised:
+            said(
+                f"{took / 60:.0f} minutes to this look in one process: after Ctrl-C, "
+                f"`{again} --max-concurrent {cores}` goes on with {cores}."
+            )
+            advised = True
 
     def said(text: str) -> None:
         if not quiet:

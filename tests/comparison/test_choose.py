@@ -284,7 +284,9 @@ def test_a_damaged_race_is_refused(tmp_path, runner):
         flsel.choose(tmp_path / "nothing")
 
 
-def test_the_command_runs_a_race_and_writes_what_train_takes(tmp_path, capsys):
+def test_the_command_runs_a_race_and_writes_what_train_takes(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("flsel.choosing.run_race._LONG_SECONDS", 0.0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     file = tmp_path / "mine.yaml"
     file.write_text(str(settings(tmp_path, rounds=3, quiet=False)))
     arguments = ["--selectors", "Uniform,MD,PowD:d=4", "--margin", "30", "--max-seeds", "4", "--last", "1"]
@@ -292,6 +294,7 @@ def test_the_command_runs_a_race_and_writes_what_train_takes(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "3 race, with at most 4 seeds each; 0 left out" in printed
     assert "Choose " in printed
+    assert printed.count("`flsel choose --resume choices/r --max-concurrent 2` goes on with 2.") == 1
     folder = Path("choices/r")
     assert {"report.html", "report.md", "table.csv", "best.yaml", "race.yaml"} <= {
         p.name for p in folder.iterdir()
