@@ -91,9 +91,6 @@ def _execute_stack(runs: Sequence[ActiveRun], folder: Path, advanced: Callable[[
     def round_ended(run: ActiveRun, record: RoundRecord) -> None:
         advanced(record.completed - record.round)
 
-    if len(runs) == 1:
-        with Stack(runs, round_ended) as stack:
-            return stack.execute_until_signal()
     record = StackRounds(folder, [run.folder for run in runs])
     with Stack(runs, round_ended, record.keep) as stack:
         stopped = stack.execute_until_signal()

@@ -22,7 +22,7 @@ _FOLDER = ".together"
 
 
 class StackRounds:
-    """The record of a stack: a file below a folder that holds the folders of all runs.
+    """The record of a stack: a file below a folder that holds the folders of all runs. One run needs none.
 
     Args:
         folder: That folder.
@@ -42,6 +42,8 @@ class StackRounds:
 
     def keep(self, rounds: Mapping[Path, int]) -> None:
         """Record the rounds of the runs' checkpoints, by folder; those of runs that ended are not there."""
+        if len(self._names) < 2:
+            return
         make_folder(self._file.parent)
         plain = {_name(run, self._folder): round for run, round in rounds.items()}
         write_atomic(self._file, json.dumps(plain) + "\n")

@@ -15,6 +15,7 @@ from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 from flsel.errors import UserError
 from flsel.execution.executor import Resources
 from flsel.execution.on_ray import dispatcher, tune_loop
+from flsel.execution.on_ray.cluster_cleanup import resume_by
 from flsel.execution.on_ray.dispatcher import Dispatcher
 
 
@@ -86,8 +87,8 @@ def execute(tmp_path, monkeypatch):
             return SimpleNamespace(fit=fit)
 
         monkeypatch.setattr(tune_loop, "_tuner", tuner)
-        again = "flsel tune --resume s"
-        tune_loop.execute_with_tune(run.jobs, None, None, tmp_path, Resources(**resources), again=again)  # type: ignore[arg-type]
+        resume_by("continue with: flsel choose --resume s")
+        tune_loop.execute_with_tune(run.jobs, None, None, tmp_path, Resources(**resources))  # type: ignore[arg-type]
 
     run.limits, run.jobs = [], Jobs(tmp_path)
     return run
@@ -105,12 +106,12 @@ def test_a_kill_for_memory_leaves_fewer_jobs_at_a_time(execute, caplog):
 
 
 def test_too_little_memory_for_one_job_is_one_sentence(execute):
-    with pytest.raises(UserError, match=r"too little memory for a single job.*flsel tune --resume"):
+    with pytest.raises(UserError, match=r"too little memory for a single job.*flsel choose --resume s"):
         execute([killed()], max_concurrent=1)
 
 
 def test_a_full_disk_is_one_sentence(execute):
-    said = r"cannot be written: no space left on device\. Once that is mended: flsel tune --resume"
+    said = r"cannot be written: no space left on device\. Once that is mended, continue with: flsel choose"
     with pytest.raises(UserError, match=said):
         execute([OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
 

@@ -202,7 +202,7 @@ def test_a_group_that_lacks_memory_dies_and_blames_nobody(tmp_path, monkeypatch)
 
 
 def test_a_record_that_another_stack_replaces_is_gone(tmp_path):
-    folders = [tmp_path / name for name in "abc"]
+    folders = [tmp_path / name for name in "abcd"]
     StackRounds(tmp_path, folders).plan()
     StackRounds(tmp_path, folders[:2]).keep(dict.fromkeys(folders[:2], 0))
     StackRounds(tmp_path, folders[2:]).plan()

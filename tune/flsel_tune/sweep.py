@@ -111,11 +111,11 @@ def _run_trials(plan: SweepPlan, study: Study) -> Path:
     workload, packed = SweepWorkload(plan, study, console), None if plan.source is None else pack(plan.source)
     named = [job.config, to_plain(plan.space)]
     begin = with_objects(partial(ReportingTrial, job), named, shared_data=packed is not None)
-    again, more = going_on("tune", job.folder), f"continue with: {going_on('tune', _shown(job.folder))}"
+    more = f"continue with: {going_on('tune', _shown(job.folder))}"
     resume_by(more)
     try:
         with console:
-            execute_with_tune(workload, begin, packed, Path(job.folder), plan.sweep.resources, again=again)
+            execute_with_tune(workload, begin, packed, Path(job.folder), plan.sweep.resources)
     finally:
         workload.close()
     if study.trials(TrialState.RUNNING) or (not study.exhausted and study.left(plan.sweep.trials)):

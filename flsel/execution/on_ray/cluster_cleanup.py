@@ -40,6 +40,11 @@ def resume_by(advice: str) -> None:
         _running.send(advice.encode())
 
 
+def resume_advice() -> str:
+    """Return what :func:`resume_by` was told last."""
+    return _advice
+
+
 class ClusterCleanup:
     """A small process that outlives this one and ends a cluster's processes as soon as this one is gone.
 

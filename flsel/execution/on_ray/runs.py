@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from flsel.config import RunConfig
 from flsel.data.population import Source
-from flsel.errors import Interrupted, UserError, going_on
+from flsel.errors import Interrupted, UserError
 from flsel.execution.executor import Listener, Resources, Sources
 from flsel.execution.in_process import MOST, parts, stacks
 from flsel.execution.job import FAILURE, Job, Outcome, write_failure
@@ -56,10 +56,9 @@ class OnRay:
         from flsel.execution.on_ray.tune_loop import execute_with_tune
 
         runs = _Runs(self._groups(jobs, folder), folder, listener)
-        again = going_on("compare", folder)
         settings = [job.config.to_dict() for job in jobs]
         begin = with_objects(ReportingRuns, settings, shared_data=self._packed is not None)
-        execute_with_tune(runs, begin, self._packed, folder.resolve(), self._resources, again=again)
+        execute_with_tune(runs, begin, self._packed, folder.resolve(), self._resources)
         if runs.refused:
             raise UserError(runs.refused)
         if runs.left:
@@ -86,12 +85,10 @@ class _Runs:
     def __init__(self, groups: Sequence[Sequence[Job]], folder: Path, listener: Listener) -> None:
         self._folder, self._listener = folder, listener
         self._groups = list[list[Job]]()
-        self._waiting = list[int]()
+        self._waiting = [self._number(group) for group in groups]
         self._ended = set[Job]()
         self._rounds = dict[int, int]()
         self._failed = {job for group in groups for job in group if job.outcome.status == "failed"}
-        for group in groups:
-            self._waiting.append(self._number(group))
         self.left = sum(map(len, groups))
         self.refused = ""
 
@@ -182,12 +179,10 @@ class ReportingRuns:
         self._jobs = [_job(sent) for sent in settings["jobs"]]
         self._ended = list[int]()
         folder = Path(settings["folder"])
-        if len(self._jobs) > 1:
-            begun(folder, self._jobs)  # all go back to the round that is recorded
+        begun(folder, self._jobs)  # all go back to the round that is recorded
         self._runs = next(stacks(self._jobs, self._session, self._note_end))
-        record = StackRounds(folder, [run.folder for run in self._runs])
-        self._record = record if len(self._runs) > 1 else None
-        self._stack = Stack(self._runs, saved=self._save_rounds)
+        self._record = StackRounds(folder, [run.folder for run in self._runs])
+        self._stack = Stack(self._runs, saved=self._record.keep)
         # A report takes Ray's time, so that a run makes no more than fifty.
         config = self._jobs[0].config
         self._every = max(config.output.checkpoint_every, math.ceil(config.rounds / _REPORTS))
@@ -213,7 +208,7 @@ class ReportingRuns:
             refused = str(error)
         self._die_of_lack()
         done = bool(refused) or not self._stack.active
-        if done and not refused and self._record is not None:
+        if done and not refused:
             self._record.clear()
         ended, self._ended = self._ended, []
         return {
@@ -248,10 +243,6 @@ class ReportingRuns:
     def _round(self) -> int:
         return min((run.round for run in self._stack.active if run.opened), default=0)
 
-    def _save_rounds(self, rounds: Mapping[Path, int]) -> None:
-        if self._record is not None:
-            self._record.keep(rounds)
-
     def _note_end(self, job: Job) -> None:
         self._ended.append(self._jobs.index(job))
 
@@ -262,8 +253,7 @@ class ReportingRuns:
 
 def _plan(group: Sequence[Job], folder: Path) -> None:
     """Let a resume cut the same groups."""
-    if len(group) > 1:
-        StackRounds(folder, [job.folder for job in group]).plan()
+    StackRounds(folder, [job.folder for job in group]).plan()
 
 
 def _job(sent: dict[str, Any]) -> Job:

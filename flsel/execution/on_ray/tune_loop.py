@@ -14,6 +14,7 @@ from ray.exceptions import OutOfMemoryError
 from flsel.errors import UserError, machine_failed, sentence
 from flsel.execution.executor import Resources
 from flsel.execution.on_ray.actor import Begin, JobActor
+from flsel.execution.on_ray.cluster_cleanup import resume_advice
 from flsel.execution.on_ray.dispatcher import Dispatcher, Reports, Stopper, Workload
 from flsel.execution.on_ray.shared_data import Packed
 
@@ -21,9 +22,9 @@ _LOG = logging.getLogger("flsel")
 
 
 def execute_with_tune(
-    workload: Workload, begin: Begin, packed: Packed | None, folder: Path, resources: Resources, *, again: str
+    workload: Workload, begin: Begin, packed: Packed | None, folder: Path, resources: Resources
 ) -> None:
-    """Execute jobs until all have ended or Ctrl-C comes.
+    """Execute jobs until all have ended or Ctrl-C comes; :func:`resume_by` was told how to resume them.
 
     Args:
         workload: The jobs.
@@ -31,7 +32,6 @@ def execute_with_tune(
         packed: The dataset of all jobs, if they have the same.
         folder: A folder that holds the folders of all jobs.
         resources: How many jobs at a time, and what each needs.
-        again: The command that resumes the jobs, for messages.
 
     Raises:
         UserError: If the memory does not suffice for a single job, or the disk for their records.
@@ -52,7 +52,7 @@ def execute_with_tune(
             if resources.max_concurrent == 1:
                 raise UserError(
                     "the machine has too little memory for a single job: lower local.chunk or the model's "
-                    f"size, or go on elsewhere with {again}."
+                    f"size, or go elsewhere; {resume_advice()}."
                 ) from error
             most = max(1, min(resources.max_concurrent or running, running) - 1)
             _LOG.warning("out of memory: the jobs go on with max_concurrent %d", most)
@@ -60,7 +60,7 @@ def execute_with_tune(
         except OSError as error:
             if not machine_failed(error):
                 raise
-            then = f"Once that is mended: {again}"
+            then = f"Once that is mended, {resume_advice()}"
             raise UserError(f"{folder} cannot be written: {sentence(error)} {then}") from error
         finally:
             shutil.rmtree(folder / ".ray", ignore_errors=True)
